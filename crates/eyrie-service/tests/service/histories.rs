@@ -126,6 +126,7 @@ fn play_one(client: &Client, number: usize, task: &Task, memory: &SharedMemory) 
         if plan.wakes_service {
             let _ = client.space();
         }
+        (0..plan.backlog).for_each(|_| change_nothing(client, &task.objects));
     } else {
         // The holder is the first one to start.
         while words[WAITING].load(Ordering::SeqCst) == all {
@@ -156,19 +157,20 @@ fn play_one(client: &Client, number: usize, task: &Task, memory: &SharedMemory) 
 
 /// Makes changes until the client has held the grant for a while.
 fn take_grant(client: &Client, objects: &Objects) {
-    let change = || {
-        let _pin = epoch::pin();
-        client.apply(&objects.no_change()).unwrap();
-    };
     while client.volume().board().granted_to() != client.session() {
-        change();
+        change_nothing(client, objects);
     }
     let granted = Instant::now();
     while granted.elapsed() < HOLD {
-        change();
+        change_nothing(client, objects);
         std::thread::sleep(Duration::from_millis(1));
     }
-    change();
+}
+
+/// Makes a change that leaves new objects as they are.
+fn change_nothing(client: &Client, objects: &Objects) {
+    let _pin = epoch::pin();
+    client.apply(&objects.no_change()).unwrap();
 }
 
 /// Waits, with the precision of a call.

@@ -82,6 +82,9 @@ pub struct Plan {
     pub holder: usize,
     /// True if the holder wakes the service shortly before the other clients begin.
     pub wakes_service: bool,
+    /// Number of changes that the holder logs before all other calls. The more there are, the longer its later
+    /// entries wait for the service.
+    pub backlog: u32,
     /// Calls of the holder before the other clients begin.
     pub first: Vec<Request>,
     /// The first script is one of the holder.
@@ -98,13 +101,16 @@ impl Plan {
         let holder = random.random_range(0..CLIENTS);
         let mut clients: Vec<_> = (0..CLIENTS).map(|client| (holder + client) % CLIENTS).collect();
         match random.random_range(0..6) {
-            0..2 => clients.push(holder),
-            2 => clients.push(random.random_range(0..CLIENTS)),
+            0..3 => clients.push(holder),
+            3 => clients.push(random.random_range(0..CLIENTS)),
             _ => {}
         }
         let has_one_time = random.random();
-        let mut draws = Draws { objects, ids: ids.clone(), made: Default::default(), has_one_time, random };
+        let counts = (random.random_range(1..=2), random.random_range(1..=NAMES.len()));
+        let (ids, made) = (ids.clone(), Default::default());
+        let mut draws = Draws { objects, ids, made, has_one_time, counts, random };
         let wakes_service = draws.random.random();
+        let backlog = if draws.random.random() { draws.random.random_range(0..300) } else { 0 };
         let first = (0..draws.random.random_range(0..4)).map(|_| draws.request(holder, Time::new(2, 0)));
         let first = first.collect();
         let scripts = clients.iter().enumerate().map(|(thread, &client)| {
@@ -118,7 +124,7 @@ impl Plan {
             Script { client, steps: steps.collect() }
         });
         let scripts = scripts.collect();
-        Plan { holder, wakes_service, first, scripts, made: draws.made }
+        Plan { holder, wakes_service, backlog, first, scripts, made: draws.made }
     }
 
     /// Returns the calls of each thread.
@@ -147,6 +153,8 @@ struct Draws {
     made: [Vec<ObjectId>; CLIENTS],
     /// True if all changes have the same time.
     has_one_time: bool,
+    /// Number of directories and of names that the calls use.
+    counts: (usize, usize),
     random: SmallRng,
 }
 
@@ -157,7 +165,7 @@ impl Draws {
         let random = &mut self.random;
         let micros = match random.random_range(0..100) {
             // The first call of another client takes the grant back.
-            0..80 if is_first && !is_holder => random.random_range(0..60),
+            0..80 if is_first && !is_holder => random.random_range(0..15),
             0..50 => 0,
             50..90 => random.random_range(0..6),
             90..99 => random.random_range(10..200),
@@ -180,7 +188,8 @@ impl Draws {
     /// Draws a request of a client.
     fn request(&mut self, client: usize, time: Time) -> Request {
         let (Objects { dirs, file, key }, owner) = (self.objects, OWNER);
-        let (dir, name) = (self.one_of(&dirs), self.one_of(&NAMES));
+        let (dirs, names) = (&dirs[..self.counts.0], &NAMES[..self.counts.1]);
+        let (dir, name) = (self.one_of(dirs), self.one_of(names));
         let shared = [file, file, key];
         let id = self.one_of(&[&shared[..], &self.made.concat()].concat());
         // Reads of these attributes find a new object of another client only after a look-up, an open or a
@@ -188,7 +197,7 @@ impl Draws {
         let own = self.one_of(&[&shared[..], &self.made[client]].concat());
         let data = &[self.random.random(); 20][..self.one_of(&[1, 8, 20])];
         let set_ids = SetIds::Keep;
-        let op = match self.random.random_range(0..32) {
+        let op = match self.random.random_range(0..33) {
             0..4 => return Request::Lookup { dir, name: name.to_vec() },
             4..7 => return Request::Read { id, offset: 0, length: 64 },
             7..9 => return Request::Attributes(id),
@@ -202,7 +211,7 @@ impl Draws {
             17..19 => Op::Unlink { dir, name, time },
             19 => Op::Erase { dir, name, time },
             20..24 => {
-                let (to_dir, to_name) = (self.one_of(&dirs), self.one_of(&NAMES));
+                let (to_dir, to_name) = (self.one_of(dirs), self.one_of(names));
                 let mode = self.one_of(&[RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]);
                 let (from_dir, from_name) = (dir, name);
                 Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout: None, time }
