@@ -80,6 +80,8 @@ pub struct Script {
 pub struct Plan {
     /// The client that gets the grant.
     pub holder: usize,
+    /// True if the holder gets the grant in the history, and not before it.
+    pub is_granted_late: bool,
     /// True if the holder wakes the service shortly before the other clients begin.
     pub wakes_service: bool,
     /// Number of changes that the holder logs before all other calls. The more there are, the longer its later
@@ -110,21 +112,26 @@ impl Plan {
         let (ids, made) = (ids.clone(), Default::default());
         let mut draws = Draws { objects, ids, made, has_one_time, counts, random };
         let wakes_service = draws.random.random();
-        let backlog = if draws.random.random() { draws.random.random_range(0..300) } else { 0 };
-        let first = (0..draws.random.random_range(0..4)).map(|_| draws.request(holder, Time::new(2, 0)));
-        let first = first.collect();
+        let is_granted_late = draws.random.random_ratio(1, 8);
+        let has_backlog = !is_granted_late && draws.random.random();
+        let backlog = if has_backlog { draws.random.random_range(0..300) } else { 0 };
+        let most_first = if is_granted_late { 0 } else { 3 };
+        let first = 0..draws.random.random_range(0..=most_first);
+        let first = first.map(|_| draws.request(holder, Time::new(2, 0))).collect();
         let scripts = clients.iter().enumerate().map(|(thread, &client)| {
             let is_holder = client == holder;
             let calls = if is_holder { draws.random.random_range(3..6) } else { 3 };
             let steps = (0..calls).map(|call| {
                 let time = if draws.has_one_time { (10, 0) } else { (10 + call, thread as u32) };
                 let request = draws.request(client, Time::new(time.0, time.1));
-                Step { pause: draws.pause(is_holder, call == 0), request }
+                let is_first = call == 0 && !is_holder;
+                let pause = if is_first { draws.first_pause(is_granted_late) } else { draws.pause() };
+                Step { pause, request }
             });
             Script { client, steps: steps.collect() }
         });
         let scripts = scripts.collect();
-        Plan { holder, wakes_service, backlog, first, scripts, made: draws.made }
+        Plan { holder, is_granted_late, wakes_service, backlog, first, scripts, made: draws.made }
     }
 
     /// Returns the calls of each thread.
@@ -161,17 +168,20 @@ struct Draws {
 impl Draws {
     /// Draws the pause before a call. A logged change takes less than a microsecond, and most other calls
     /// some microseconds. Within 10 ms the service applies the log.
-    fn pause(&mut self, is_holder: bool, is_first: bool) -> Duration {
+    fn pause(&mut self) -> Duration {
         let random = &mut self.random;
-        let micros = match random.random_range(0..100) {
-            // The first call of another client takes the grant back.
-            0..80 if is_first && !is_holder => random.random_range(0..15),
+        Duration::from_micros(match random.random_range(0..100) {
             0..50 => 0,
             50..90 => random.random_range(0..6),
             90..99 => random.random_range(10..200),
             _ => 12_000,
-        };
-        Duration::from_micros(micros)
+        })
+    }
+
+    /// Draws the pause of a client without the grant before its first call. This call takes the grant back, or
+    /// delays it.
+    fn first_pause(&mut self, is_granted_late: bool) -> Duration {
+        Duration::from_micros(self.random.random_range(0..if is_granted_late { 100 } else { 15 }))
     }
 
     fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
