@@ -29,7 +29,7 @@ use eyrie_testkit::linear::{self, HistoryCall, Response, start_together};
 #[cfg(feature = "mutants")]
 use eyrie_testkit::mutants::broken_rules_are_noticed;
 
-use self::plan::{CLIENTS, IDS, Objects, Plan, SHARED};
+use self::plan::{CLIENTS, IDS, Objects, Plan, SHARED, Step};
 use crate::Served;
 
 /// Words of the memory that all workers share: the clock of the history, and the number of threads that have
@@ -156,14 +156,14 @@ fn make_calls(client: &Client, number: usize, task: &Task, memory: &SharedMemory
         let threads: Vec<_> = scripts
             .map(|(thread, script)| {
                 scope.spawn(move || {
-                    let record = |request| HistoryCall::record(client, &words[CLOCK], request);
-                    let first = first.iter().filter(|_| thread == 0).cloned();
-                    let mut calls: Vec<_> = first.map(record).collect();
-                    start_together(&words[WAITING]);
-                    calls.extend(script.steps.into_iter().map(|step| {
+                    let make = |step: &Step| {
                         wait(step.pause);
-                        record(step.request)
-                    }));
+                        HistoryCall::record(client, &words[CLOCK], step.request.clone())
+                    };
+                    let first = first.iter().filter(|_| thread == 0);
+                    let mut calls: Vec<_> = first.map(make).collect();
+                    start_together(&words[WAITING]);
+                    calls.extend(script.steps.iter().map(make));
                     calls.into_iter().map(move |call| (thread as u64, call))
                 })
             })
@@ -396,7 +396,7 @@ fn explain_all(count: u64, worker: impl Fn(&Path, usize) -> Worker) {
 }
 
 #[test]
-fn calls_of_three_clients_are_linearizable() {
+fn calls_beside_a_log_are_linearizable() {
     #[cfg(feature = "mutants")]
     eyrie_medium::rules::break_rule_of_environment();
     explain_all(300, Worker::thread);
@@ -421,5 +421,5 @@ fn calls_of_three_processes_are_linearizable() {
 fn mutants_are_noticed() {
     use SafetyRule::{EntryIsAppliedBeforeItCounts, OwnNamesAreSeen, ReadsSettleGrants, SealStopsAppends};
     let rules = [SealStopsAppends, ReadsSettleGrants, OwnNamesAreSeen, EntryIsAppliedBeforeItCounts];
-    broken_rules_are_noticed("histories::calls_of_three_clients", &rules);
+    broken_rules_are_noticed("histories::calls_beside_a_log", &rules);
 }

@@ -88,7 +88,7 @@ pub struct Plan {
     /// entries wait for the service.
     pub backlog: u32,
     /// Calls of the holder before the other clients begin.
-    pub first: Vec<Request>,
+    pub first: Vec<Step>,
     /// The first script is one of the holder.
     pub scripts: Vec<Script>,
     /// The new objects that the calls of each client may make.
@@ -115,9 +115,12 @@ impl Plan {
         let is_granted_late = draws.random.random_ratio(1, 8);
         let has_backlog = !is_granted_late && draws.random.random();
         let backlog = if has_backlog { draws.random.random_range(0..300) } else { 0 };
-        let most_first = if is_granted_late { 0 } else { 3 };
-        let first = 0..draws.random.random_range(0..=most_first);
-        let first = first.map(|_| draws.request(holder, Time::new(2, 0))).collect();
+        let first = 0..if is_granted_late { 0 } else { draws.random.random_range(0..9) };
+        let first = first.map(|call| {
+            let request = draws.request(holder, Time::new(2 + call, 0));
+            Step { pause: draws.pause(), request }
+        });
+        let first = first.collect();
         let scripts = clients.iter().enumerate().map(|(thread, &client)| {
             let is_holder = client == holder;
             let calls = if is_holder { draws.random.random_range(3..6) } else { 3 };
@@ -136,10 +139,10 @@ impl Plan {
 
     /// Returns the calls of each thread.
     pub fn requests(&self) -> Vec<Vec<Request>> {
-        let of_script = |script: &Script| script.steps.iter().map(|step| step.request.clone()).collect();
-        let mut requests: Vec<Vec<_>> = self.scripts.iter().map(of_script).collect();
-        requests[0].splice(0..0, self.first.iter().cloned());
-        requests
+        let requests = |steps: &[Step]| steps.iter().map(|step| step.request.clone()).collect::<Vec<_>>();
+        let mut of_threads: Vec<_> = self.scripts.iter().map(|script| requests(&script.steps)).collect();
+        of_threads[0].splice(0..0, requests(&self.first));
+        of_threads
     }
 
     /// Returns calls that look at all names and objects.
