@@ -16,6 +16,8 @@ pub const IDS: usize = 20;
 /// Number of objects that all clients know from the start.
 pub const SHARED: usize = 4;
 
+/// Within 10 ms, a service that sleeps applies the log.
+const LONG_PAUSE: Duration = Duration::from_millis(12);
 const OWNER: Owner = Owner { mode: 0o644, uid: 0, gid: 0 };
 pub const BORN: Time = Time::new(1, 0);
 pub const NAMES: [&[u8]; 3] = [b"a", b"b", b"k"];
@@ -116,9 +118,10 @@ impl Plan {
         let has_backlog = !is_granted_late && draws.random.random();
         let backlog = if has_backlog { draws.random.random_range(0..300) } else { 0 };
         let first = 0..if is_granted_late { 0 } else { draws.random.random_range(0..9) };
+        let long_pause = draws.random.random_range(0..16);
         let first = first.map(|call| {
             let request = draws.request(holder, Time::new(2 + call, 0));
-            Step { pause: draws.pause(), request }
+            Step { pause: if call == long_pause { LONG_PAUSE } else { draws.pause() }, request }
         });
         let first = first.collect();
         let scripts = clients.iter().enumerate().map(|(thread, &client)| {
@@ -170,15 +173,15 @@ struct Draws {
 
 impl Draws {
     /// Draws the pause before a call. A logged change takes less than a microsecond, and most other calls
-    /// some microseconds. Within 10 ms the service applies the log.
+    /// some microseconds.
     fn pause(&mut self) -> Duration {
         let random = &mut self.random;
-        Duration::from_micros(match random.random_range(0..100) {
-            0..50 => 0,
-            50..90 => random.random_range(0..6),
-            90..99 => random.random_range(10..200),
-            _ => 12_000,
-        })
+        match random.random_range(0..100) {
+            0..50 => Duration::ZERO,
+            50..90 => Duration::from_micros(random.random_range(0..6)),
+            90..99 => Duration::from_micros(random.random_range(10..200)),
+            _ => LONG_PAUSE,
+        }
     }
 
     /// Draws the pause of a client without the grant before its first call. This call takes the grant back, or
