@@ -114,6 +114,12 @@ impl ServedLog {
         self.lanes.word_to_store(LOG_BUDGET).store(self.limit, Ordering::Relaxed);
     }
 
+    /// True if the log is sealed and applied.
+    fn is_closed(&self) -> bool {
+        let word = self.word();
+        word.is_sealed() && word.position() == self.applied
+    }
+
     /// Lets the client append to its log, which is applied.
     fn unseal(&self) {
         let word = self.word().renewed(self.applied).raw();
@@ -260,19 +266,30 @@ impl Logs {
         }
     }
 
-    /// Lets the client that holds the grant append again, after a request of its session was handled. A log
-    /// with an entry that waits for storage stays sealed. If storage runs short, takes the grant back.
-    /// `takes_storage` is true for a request that may have taken storage.
+    /// Renews the budget and the numbers of the client that holds the grant, before a request of its session
+    /// is answered. If storage runs short, takes the grant back. `takes_storage` is true for a request that
+    /// may have taken storage.
     #[inline]
-    pub fn after_request(&mut self, engine: &Scm, clock: &mut Clock, number: u64, takes_storage: bool) {
+    pub fn before_answer(&mut self, engine: &Scm, clock: &mut Clock, number: u64, takes_storage: bool) {
+        if self.holder != Some(number) {
+            return;
+        }
         // A client that has spent its budget makes requests, and appends nothing that a sweep could find.
-        self.look_at_storage(engine, clock, takes_storage && self.holder == Some(number));
-        let Some(holder) = self.holder.filter(|&holder| holder == number) else { return };
-        let (Some(log), Some(table)) = (self.logs.get_mut(&holder), &self.table) else { return };
-        let word = log.word();
-        if word.is_sealed() && word.position() == log.applied {
+        self.look_at_storage(engine, clock, takes_storage);
+        if let (Some(log), Some(table)) = (self.logs.get_mut(&number), &self.table)
+            && log.is_closed()
+        {
             // Without further numbers, the client makes a request for each new object.
             let _ = log.renew_generations(engine, table);
+        }
+    }
+
+    /// Lets the client that holds the grant append again, right after a request of its session was answered.
+    /// A log with an entry that waits for storage stays sealed.
+    #[inline]
+    pub fn after_answer(&mut self, number: u64) {
+        let log = self.holder.filter(|&holder| holder == number).and_then(|it| self.logs.get(&it));
+        if let Some(log) = log.filter(|log| log.is_closed()) {
             log.unseal();
         }
     }

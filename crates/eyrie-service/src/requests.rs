@@ -166,7 +166,8 @@ impl Requests {
         };
         let done = match done {
             Err(Error::NoSpace) if waits_for_room => {
-                self.logs.after_request(engine, &mut self.clock, joined.number, takes_storage);
+                self.logs.before_answer(engine, &mut self.clock, joined.number, takes_storage);
+                self.logs.after_answer(joined.number);
                 return false;
             }
             done => done,
@@ -185,11 +186,11 @@ impl Requests {
         joined.lanes.write(start, data);
         let answer = LaneAnswer { data_bytes: data.len() as u32, ..answer };
         joined.lanes.write(head + ANSWER_AT, answer.as_bytes());
-        let word = head / 4;
-        if joined.lanes.short_word_to_store(word).swap(state::ANSWERED, Ordering::AcqRel) == state::WAITING {
-            joined.lanes.wake_one(word);
-            self.has_woken = true;
+        if is_ready {
+            self.logs.before_answer(engine, &mut self.clock, joined.number, takes_storage);
         }
+        let word = head / 4;
+        let before = joined.lanes.short_word_to_store(word).swap(state::ANSWERED, Ordering::AcqRel);
         if request.call == ServiceCall::Apply as u32 {
             // The client has the answer, so the next service need not find out the result.
             let _ = engine.forget_request();
@@ -200,7 +201,13 @@ impl Requests {
         // The log opens after the answer. If the service dies before the answer, the client repeats a write,
         // which must not come after a later write of the log.
         if is_ready {
-            self.logs.after_request(engine, &mut self.clock, joined.number, takes_storage);
+            self.logs.after_answer(joined.number);
+        }
+        // On the processor of the service, a client that wakes runs at once. With a sealed log it would make
+        // requests only.
+        if before == state::WAITING {
+            joined.lanes.wake_one(word);
+            self.has_woken = true;
         }
         true
     }
