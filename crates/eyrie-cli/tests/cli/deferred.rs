@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use eyrie::{Credentials, Errno, File, Files, Posix, PosixExt};
@@ -14,7 +14,7 @@ use eyrie_medium::shared::observe_stores;
 use serde_json::Value;
 
 use crate::Sandbox;
-use crate::served::{Program, Service, eventually};
+use crate::served::{Program, Service};
 
 /// Offset of the position after the last entry, in the file of a log.
 const TAIL: u64 = 0;
@@ -376,6 +376,7 @@ fn entry_in_a_closed_log_is_made_again() {
     append(&file, CHANGES);
     let (service, touch) =
         (Mutex::new(Some(service)), Mutex::new(sandbox.command(["touch", "vol:/applied"])));
+    let (applied, is_applied) = mpsc::channel();
     observe_stores(move |caller| {
         if !caller.file().ends_with("eyrie-client/src/log.rs") {
             return;
@@ -385,6 +386,7 @@ fn entry_in_a_closed_log_is_made_again() {
         if left == Some(0) {
             service.lock().unwrap().take().unwrap().kill();
             assert!(touch.lock().unwrap().status().unwrap().success());
+            applied.send(()).unwrap();
         }
     });
     let service = std::thread::scope(|scope| {
@@ -394,7 +396,8 @@ fn entry_in_a_closed_log_is_made_again() {
             append(&file, CHANGES + 1);
             assert_eq!(STORES_BEFORE_OWNER.get(), None);
         });
-        eventually(|| !sandbox.path("vol/sessions").exists());
+        // While the command has the volume, no service can start.
+        is_applied.recv().unwrap();
         let service = start(&sandbox);
         writer.join().unwrap();
         service
