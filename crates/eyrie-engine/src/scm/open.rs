@@ -210,7 +210,7 @@ impl Scm {
     fn start_uncounted(mut volume: Volume, opened: Opened) -> Result<Scm> {
         let root = recovery::recover(&mut volume, opened)?;
         let engine = Scm::over(volume, root, opened == Opened::Crashed);
-        engine.settle_request()?;
+        engine.keep_outcome_of_request()?;
         Ok(engine)
     }
 
