@@ -20,7 +20,7 @@ use crate::protocol::{
 };
 
 /// Number of looks at the state of a lane before the client sleeps. They take some 20 microseconds, which is
-/// a little less than the time to wake a process.
+/// about half of the time to wake a process.
 const SPINS: u32 = 2000;
 /// Time between two checks that the service still lives.
 const LOOK: Duration = Duration::from_millis(100);

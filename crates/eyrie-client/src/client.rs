@@ -25,7 +25,7 @@ use crate::channel::{Called, Reply, ServiceRequest};
 use crate::log::ChangeLog;
 use crate::packet;
 use crate::protocol::{OUTCOME_MADE, OUTCOME_NOT_MADE, SentSession, ServiceCall, received_error};
-use crate::session::{self, PATIENCE, ServiceSession, SessionLocks, join, may_pass, refused};
+use crate::session::{self, PATIENCE, ServiceSession, SessionLocks, bad_answer, join, may_pass};
 use crate::unsynced::UnsyncedChanges;
 
 /// Name of the socket of a service, in the directory of its volume.
@@ -117,12 +117,12 @@ impl Client {
         let view = VolumeView::of_owner(medium, joined.board, owner_is_alive(&session))
             .map_err(|error| if owner_is_alive(&session)() { error } else { Error::ServiceEnded })?;
         if view.volume_id() != joined.welcome.volume_id {
-            return Err(refused("the service sent another volume"));
+            return Err(bad_answer("the service sent another volume"));
         }
         let root = ObjectId::from_raw(joined.welcome.root).filter(|id| id.is_directory());
         Ok(Client {
             view,
-            root: root.ok_or_else(|| refused("the service named no root"))?,
+            root: root.ok_or_else(|| bad_answer("the service named no root"))?,
             fences_make_durable: joined.welcome.fences_make_durable != 0,
             instance: next_instance(),
             read_only,
@@ -209,9 +209,9 @@ impl Client {
         PINNED.try_with(of_pin).unwrap_or_else(|_| self.current_key())
     }
 
-    /// True if the session with this key still protects what this process reads: it has not ended, and no
-    /// other process owns the volume now. Callers make this check after a read, and drop the bytes if the
-    /// session has ended.
+    /// True if the session with this key still protects the reads of this process: the session has not ended,
+    /// and no other process owns the volume now. Callers make this check after a read, and drop the bytes if
+    /// it returns false.
     #[inline(always)]
     pub(crate) fn is_current(&self, key: SessionKey) -> bool {
         // The fence orders the reads of the caller before the loads below.
@@ -238,7 +238,7 @@ impl Client {
         read: impl FnOnce(&'a VolumeView) -> Result<T>,
     ) -> Result<T> {
         if self.board().granted_to() != 0 {
-            self.settle(id)?;
+            self.wait_until_applied(id)?;
         }
         self.reading(read)
     }
@@ -303,10 +303,10 @@ impl Client {
         let is_same =
             if joined.flags.is_some() { segment.2 == self.segment.2 } else { segment == self.segment };
         if joined.welcome.volume_id != self.view.volume_id() {
-            return Err(refused("the service shares another volume now"));
+            return Err(bad_answer("the service shares another volume now"));
         }
         if !is_same {
-            return Err(refused("the volume was resized or copied: open it again"));
+            return Err(bad_answer("the volume was resized or copied: open it again"));
         }
         let key = joined.session.key;
         let was_killed = !self.board().is_saved() && !key.has_owner_of(ended);
@@ -419,7 +419,7 @@ impl Client {
                 Some((Some(_), false)) => return Ok(()),
                 Some((None, false)) => {}
                 // The object may have lost its last name.
-                Some((_, true)) | None => self.settle(id)?,
+                Some((_, true)) | None => self.wait_until_applied(id)?,
             }
         }
         if !self.reading(|view| view.read_is_removed(id))? {

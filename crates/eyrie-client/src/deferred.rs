@@ -78,7 +78,8 @@ impl Client {
         // A sealed log is the usual case, and this look needs no lock.
         log.word().filter(|_| may_be_logged(op))?;
         let key = session.key;
-        // A forked child must not use the log of its parent.
+        // A forked child must not use the log of its parent. An entry does not name the watcher that gets no
+        // notice of the change, so a change with such a watcher is a request.
         if self.key() != key || quiet_watcher() != 0 || self.medium().check().is_err() {
             return None;
         }
@@ -246,7 +247,7 @@ impl Client {
                 None => Ok(None),
             };
         }
-        self.settle(dir).map(|()| None)
+        self.wait_until_applied(dir).map(|()| None)
     }
 
     /// Returns an object that a logged change of this client has made, until that change is applied.
@@ -261,8 +262,8 @@ impl Client {
         Some(log.object(id))
     }
 
-    /// Runs `read`, a read of attributes of the object `id` that no logged change of an existing object
-    /// changes, as [`Client::reading`] does. If a logged change of this client has made the object, first
+    /// Runs `read` as [`Client::reading`] does. Logged changes of an existing object do not change the
+    /// attributes that `read` returns. If a logged change of this client has made the object `id`, first
     /// waits until that change is applied.
     #[inline(always)]
     pub(crate) fn reading_object<'a, T>(
@@ -271,12 +272,13 @@ impl Client {
         read: impl FnOnce(&'a VolumeView) -> Result<T>,
     ) -> Result<T> {
         if self.logged_object(id).is_some() {
-            self.settle(id)?;
+            self.wait_until_applied(id)?;
         }
         self.reading(read)
     }
 
-    /// True if this process has logged changes under the grant of this session. False in a forked child.
+    /// True if the session with this key holds the grant, and this process has joined it. False in a forked
+    /// child.
     fn is_own_grant(&self, key: SessionKey) -> bool {
         self.board().granted_to() == key.raw() && self.key() == key && self.is_current(key)
     }
@@ -284,8 +286,8 @@ impl Client {
     /// Waits until no logged change of the object `id`, or of a name in the directory `id`, waits for the
     /// service: neither one of this client, nor one of another client.
     #[cold]
-    pub(crate) fn settle(&self, id: ObjectId) -> Result<()> {
-        if self.medium().check().is_err() || broken(SafetyRule::ReadsSettleGrants) {
+    pub(crate) fn wait_until_applied(&self, id: ObjectId) -> Result<()> {
+        if self.medium().check().is_err() || broken(SafetyRule::ReadsWaitForEntries) {
             // The read itself finds out that this process is a forked child.
             return Ok(());
         }
@@ -294,7 +296,7 @@ impl Client {
         if is_own && session.log.as_ref().is_none_or(|log| log.is_applied(id)) {
             return Ok(());
         }
-        self.call(ServiceCall::Settle, 0, 0, &[]).map(drop)
+        self.call(ServiceCall::ApplyLogs, 0, 0, &[]).map(drop)
     }
 
     /// Returns an error if the service could not make a change that this client has taken for made.

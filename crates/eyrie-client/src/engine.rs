@@ -20,16 +20,19 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::channel::ServiceRequest;
 use crate::client::{Client, words_of};
-use crate::protocol::ServiceCall;
+use crate::protocol::{LARGE_LANE_BYTES, ServiceCall};
 use crate::sent::{SentAttributes, SentLock, SentQuota};
 use crate::session::OwnedLocks;
 use crate::shadow::MadeObject;
 
-/// Number of ids that a client reserves at once, without and with the grant. With the grant, a request for
-/// ids is the only one that a create makes.
+/// Number of ids that a client reserves at once, without and with the grant. With the grant, a create makes
+/// no other request than that for ids, so the client makes this request rarely.
 const POOLS: (u64, u64) = (32, if cfg!(feature = "shuttle") { 32 } else { 512 });
 /// A pool with this number of ids or more takes no id back. Further ids go back to the service.
 const MOST_POOLED: usize = 2 * POOLS.1 as usize;
+/// Largest number of bytes of a write. The data of a request have room for them and for the rest of the Op.
+const WRITE_MAX: usize = 64 << 20;
+const _: () = assert!(WRITE_MAX < LARGE_LANE_BYTES);
 
 impl Engine for Client {
     delegate_reads!(reading_object, reading_bytes);
@@ -126,7 +129,7 @@ impl Engine for Client {
     fn list(&self, dir: ObjectId, cookie: u64, visit: &mut dyn FnMut(ListedEntry<'_>) -> bool) -> Result<()> {
         let (key, mut is_lost, mut is_done) = (self.key(), false, false);
         if self.board().granted_to() != 0 {
-            self.settle(dir)?;
+            self.wait_until_applied(dir)?;
         }
         let result = self.view.read_list(dir, cookie, &mut |entry| {
             // An entry that was visited cannot be taken back, so the session is checked before each visit.
@@ -178,6 +181,11 @@ impl Engine for Client {
     #[inline]
     fn may_have_flags(&self) -> bool {
         self.board().has_flags()
+    }
+
+    #[inline]
+    fn write_max(&self) -> usize {
+        WRITE_MAX
     }
 
     #[inline]

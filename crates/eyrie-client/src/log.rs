@@ -8,8 +8,8 @@
 //! 2. It decides that the Op succeeds, and writes the entry behind the last one.
 //! 3. It moves the position by a compare-and-exchange. The service seals the log before it takes the grant
 //!    back, and while it handles a request of another thread of this client. If the log was sealed at any
-//!    time since step 1, the exchange fails, and the entry does not exist. So nothing has changed since step
-//!    1 except by entries of this log, and one thread appends at a time.
+//!    time since step 1, the exchange fails, and the entry does not exist. So only entries of this log have
+//!    changed the volume since step 1, and a lock lets one thread append at a time.
 //! 4. It stores the position in the file of the log, and then looks if the next owner has closed the file. If
 //!    not, the next owner will see the entry.
 
@@ -46,7 +46,7 @@ pub struct ChangeLog {
     last_name: AtomicU64,
 }
 
-/// The state of the thread that appends.
+/// The state of the log that only the appending thread uses. Its lock lets one thread append at a time.
 #[derive(Default)]
 pub struct Appender {
     pub shadow: Shadow,
@@ -194,8 +194,8 @@ impl ChangeLog {
         self.file.write(HEAD_BYTES + (position % RING_BYTES) as usize, bytes);
     }
 
-    /// Returns true if no entry that changes the object `id` waits for the service, at once or after a
-    /// moment.
+    /// Returns true if all entries that change the object `id` are applied. Otherwise first waits a few
+    /// microseconds for the service.
     pub fn is_applied(&self, id: ObjectId) -> bool {
         let tail = LogWord::from_raw(self.lanes.word(LOG_TAIL).load(Ordering::Acquire)).position();
         if self.applied() == tail {
@@ -211,8 +211,8 @@ impl ChangeLog {
         false
     }
 
-    /// Returns true if the next owner has applied the entry that ends at this position, false if it has not.
-    /// `None` if it did not find the log.
+    /// Returns true if the next owner has applied the entry that ends at this position, and false if it has
+    /// not. `None` if no owner has applied the log, for example because none has found it.
     pub fn outcome(&self, end: u64) -> Option<bool> {
         let last = self.file.word(FINAL).load(Ordering::Acquire).checked_sub(1)?;
         Some(last >= end)

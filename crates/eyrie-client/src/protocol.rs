@@ -3,9 +3,9 @@
 //! A session begins on a Unix socket of type `SOCK_SEQPACKET`. The client sends a [`Hello`] with the files of
 //! its pins and of its claims. The service answers with a [`Welcome`] and, if it accepts the session, with
 //! the files of the volume's segment, of its board, and of the session's lanes. For a volume on a disk, the
-//! segment is the page cache of the service, and a fourth file has the flags of its pages. Afterwards a
-//! packet on the socket only wakes the service. The end of the socket ends the session. If the service
-//! defers changes, the last file is the change log of the session.
+//! segment is the page cache of the service, and a fourth file has the flags of its pages. If the session has
+//! a change log ([`Welcome::has_log`]), the log is the last file. Afterwards a packet on the socket only
+//! wakes the service. The end of the socket ends the session.
 //!
 //! A *lane* carries one request at a time, from one thread. Its head has a state word, the request and the
 //! answer. Its data are further bytes of the request or of the answer, such as an encoded Op, locks, notices,
@@ -57,7 +57,7 @@ pub const LOG_BUDGET: usize = 25;
 /// Index of the 64-bit word that the service sets to 1 if it could not apply an entry.
 pub const LOG_FAILED: usize = 26;
 /// Index of the 64-bit word with the first of the
-/// [`GENERATIONS`](eyrie_engine::change_log::GENERATIONS) numbers that entries may give to new objects.
+/// [`GENERATIONS`](eyrie_engine::change_log::GENERATIONS) generations that entries may give to new objects.
 pub const LOG_GENERATION: usize = 27;
 
 /// The word at [`LOG_TAIL`]: the position after the last entry of a log, in units of 16 bytes (40 bits), a
@@ -68,7 +68,8 @@ pub struct LogWord(u64);
 impl LogWord {
     /// Largest position.
     pub const POSITION_MAX: u64 = (LogWord::POSITION) * 16;
-    /// The bit that seals a log. The service sets it before it takes the grant back.
+    /// The bit that seals a log. The service sets it before it takes the grant back, and before it handles a
+    /// request of the session that holds the grant.
     pub const SEALED: u64 = 1 << 63;
     const POSITION: u64 = (1 << 40) - 1;
     const NUMBERS: u64 = (1 << 23) - 1;
@@ -195,9 +196,9 @@ pub enum ServiceCall {
     /// number of the answer is 1 if the volume has quotas, and the other number is the count of all accounts.
     /// The data are a [`SentQuota`](crate::sent::SentQuota) for each account.
     Quotas,
-    /// Apply the entries of all change logs. If another session holds the grant of the volume, take the grant
-    /// back first.
-    Settle,
+    /// Apply the entries of the session that holds the grant of the volume. If that is another session, also
+    /// take the grant back.
+    ApplyLogs,
 }
 
 impl ServiceCall {
@@ -224,13 +225,13 @@ impl ServiceCall {
         ServiceCall::EndWait,
         ServiceCall::BringPages,
         ServiceCall::Quotas,
-        ServiceCall::Settle,
+        ServiceCall::ApplyLogs,
     ];
 
     /// True if the call means nothing in the next session, because it names or returns objects or watchers.
     pub fn is_of_session(self) -> bool {
-        use ServiceCall::{EndWait, Outcome, Quotas, Reclaim, Settle, Space, Sync};
-        !matches!(self, EndWait | Outcome | Quotas | Reclaim | Settle | Space | Sync)
+        use ServiceCall::{ApplyLogs, EndWait, Outcome, Quotas, Reclaim, Space, Sync};
+        !matches!(self, ApplyLogs | EndWait | Outcome | Quotas | Reclaim | Space | Sync)
     }
 
     /// Returns the call with this number. `None` for an unknown number.

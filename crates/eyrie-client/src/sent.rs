@@ -1,4 +1,4 @@
-//! Attributes and locks in messages.
+//! The form of attributes, locks, quotas and space in messages.
 
 use eyrie_engine::advisory::{LockOwner, LockRange, LockRequest, LockTarget, OwnerClass};
 use eyrie_engine::quota::{QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaReport, QuotaUsage};

@@ -97,7 +97,7 @@ fn refusal(path: &Path, what: &str, errno: Errno) -> Error {
     Error::Volume { place, what: format!("{what}: {}", io::Error::from(errno)), errno }
 }
 
-pub fn refused(what: &str) -> Error {
+pub fn bad_answer(what: &str) -> Error {
     io_fault(
         "opening a session with the service",
         io::Error::new(io::ErrorKind::InvalidData, what.to_owned()),
@@ -159,7 +159,7 @@ pub fn list(path: &Path) -> Result<Vec<SentSession>> {
     let (length, _) = greet(&socket, LIST_SESSIONS, &[], &mut bytes)?;
     let (_, list) = accepted(path, &bytes[..length])?;
     let sessions = <[SentSession]>::ref_from_bytes(list);
-    Ok(sessions.map_err(|_| refused("the service sent no list of sessions"))?.to_vec())
+    Ok(sessions.map_err(|_| bad_answer("the service sent no list of sessions"))?.to_vec())
 }
 
 /// Returns the greeting of the service at `path` if it has accepted the connection, and the bytes after the
@@ -171,9 +171,9 @@ fn accepted<'a>(path: &Path, packet: &'a [u8]) -> Result<(Welcome, &'a [u8])> {
     let (welcome, rest) = Welcome::read_from_prefix(packet)
         .ok()
         .filter(|(welcome, _)| welcome.magic == MAGIC)
-        .ok_or_else(|| refused("the other side of the socket is no service of Eyrie"))?;
+        .ok_or_else(|| bad_answer("the other side of the socket is no service of Eyrie"))?;
     if welcome.version != VERSION {
-        return Err(refused("the service has another version of the protocol"));
+        return Err(bad_answer("the service has another version of the protocol"));
     }
     if welcome.errno != 0 {
         let errno = Errno::from_raw_os_error(welcome.errno as i32);
@@ -186,14 +186,14 @@ fn accepted<'a>(path: &Path, packet: &'a [u8]) -> Result<(Welcome, &'a [u8])> {
 pub fn join(path: &Path, claims: &Claims) -> Result<Greeting> {
     let socket = Arc::new(connected(path)?);
     let pins = pins_file()?;
-    let claims_file = claims.file().ok_or_else(|| refused("claims without a file"))?;
+    let claims_file = claims.file().ok_or_else(|| bad_answer("claims without a file"))?;
     let mut bytes = [0; size_of::<Welcome>()];
     let shared = [pins.as_fd(), claims_file.as_fd()];
     let (length, files) = greet(&socket, OPEN_SESSION, &shared, &mut bytes)?;
     let (welcome, _) = accepted(path, &bytes[..length])?;
     let mut files = files.into_iter();
     let (Some(segment), Some(board), Some(lanes)) = (files.next(), files.next(), files.next()) else {
-        return Err(refused("the service sent too few files"));
+        return Err(bad_answer("the service sent too few files"));
     };
     let log = if welcome.has_log != 0 { files.next_back() } else { None };
     let flags = files.next().map(File::from);

@@ -4,8 +4,9 @@
 //! The shadow knows the names that entries change, and the sizes, owners and generations of files. Everything
 //! else about an object with such an entry is read from the volume, after the service has applied the entry.
 //!
-//! Both maps have at most a few items for each entry that is not applied. An item is found by a hash that is
-//! computed once, and forgotten by the same hash and the position of its entry.
+//! Both maps have a few items for each entry that was not applied at the latest append. The hash of an item
+//! is computed once. The client finds the item by this hash, and forgets it by this hash and the position of
+//! its entry.
 
 use std::collections::VecDeque;
 
@@ -66,8 +67,9 @@ impl Effect<'_> {
     }
 }
 
-/// The item of an entry.
+/// The place of an item in a map, and the position of the entry that has added or changed the item.
 struct Item {
+    /// Position after the entry.
     end: u64,
     hash: u64,
     is_name: bool,

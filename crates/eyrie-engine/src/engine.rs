@@ -7,36 +7,14 @@ use eyrie_medium::epoch::Guard;
 
 mod forward;
 mod guards;
+mod reserved;
 
 pub use guards::Guards;
+pub use reserved::with_reserved;
 
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use crate::quota::QuotaReport;
 use crate::{Applied, Error, InodeFlags, Kind, Notice, ObjectId, Op, Owner, Result, Time, Version, Watcher};
-
-/// Reserves an id of this kind and makes a change that may use it. Gives the id back if the change fails. If
-/// the id was lost with the service that had reserved it, reserves another id and makes the change again.
-///
-/// # Errors
-/// Those of [`Engine::reserve`] and of `change`.
-#[inline]
-pub fn with_reserved<E: Engine, T>(
-    engine: &E,
-    kind: Kind,
-    mut change: impl FnMut(ObjectId) -> Result<T>,
-) -> Result<T> {
-    loop {
-        let id = engine.reserve(kind)?;
-        match change(id) {
-            Err(Error::NotReserved) => {}
-            Err(error) => {
-                engine.unreserve(id);
-                return Err(error);
-            }
-            done => return done,
-        }
-    }
-}
 
 /// Returns the number of a new engine: see [`Engine::instance`].
 pub fn next_instance() -> u32 {
@@ -227,6 +205,12 @@ pub trait Engine: Send + Sync {
     #[inline]
     fn may_have_flags(&self) -> bool {
         true
+    }
+
+    /// Returns the largest number of bytes that one Op can write.
+    #[inline]
+    fn write_max(&self) -> usize {
+        usize::MAX
     }
 
     /// True if several files may share an extent.

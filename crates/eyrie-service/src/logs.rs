@@ -1,10 +1,12 @@
 //! The change logs of the sessions, and the grant of the volume.
 //!
 //! One session at a time may hold the grant. Its client then logs some of its changes and goes on, and the
-//! service applies them in the order of the log. The grant is sticky: the service takes it back only before a
-//! request of another session, when the client has logged nothing for a while, or when storage runs short. To
-//! take it back, the service seals the log, applies everything up to the position that it then sees, and
-//! clears the grant on the board. The client has no part in this, so it may be stopped or dead.
+//! service applies them in the order of the log. The service takes the grant back before a request of another
+//! session, before it sleeps if the client has logged nothing for a while, when storage runs short, and when
+//! the volume gets a feature with which no change is deferred. The grant also ends with its session, and
+//! after an entry that cannot be applied. To take the grant back, the service seals the log, applies
+//! everything up to the position that it then sees, and clears the grant on the board. The client has no part
+//! in this, so it may be stopped or dead.
 //!
 //! A session gets the grant after several changes in a row. If others need the volume soon after, the next
 //! grant comes later, up to a second, so that sessions in contention have their changes applied at once.
@@ -48,8 +50,8 @@ const SWEEP_BYTES: u64 = 128 << 10;
 /// Maximum time for which an entry waits for free storage. The service ends the sessions that hold storage
 /// back long before.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// The service tells a client once for so many bytes of its log, and at the end of a sweep, that they are
-/// applied.
+/// Number of bytes of a log after which the service tells the client that they are applied. It also tells the
+/// client at the end of a sweep.
 const TELL_EVERY: u64 = 1 << 10;
 /// Smallest budget of a grant, in bytes. Tests under the scheduler have small volumes.
 const LEAST_BUDGET: u64 = if cfg!(feature = "shuttle") { 64 << 10 } else { 1 << 20 };
@@ -64,7 +66,7 @@ struct ServedLog {
     lanes: Arc<SharedMemory>,
     file: File,
     reserved: ReservedIds,
-    /// Numbers for new objects that no entry has used.
+    /// Generations for new objects that no entry has used.
     generations: Range<u64>,
     /// Position up to which the log is applied.
     applied: u64,
@@ -87,15 +89,16 @@ impl ServedLog {
         LogWord::from_raw(self.lanes.word(LOG_TAIL).load(Ordering::Acquire))
     }
 
-    /// Seals the log. Each exchange of the client fails that began before, until [`ServedLog::unseal`].
-    /// Returns the position after the last entry.
+    /// Seals the log. The client appends nothing until [`ServedLog::unseal`]. An append that it has begun
+    /// before fails even after that, because the number in the word changes. Returns the position after the
+    /// last entry.
     fn seal(&self) -> u64 {
         let sealed = self.lanes.word_to_store(LOG_TAIL).fetch_or(LogWord::SEALED, Ordering::SeqCst);
         LogWord::from_raw(sealed).position()
     }
 
-    /// Gives the log numbers for new objects, if it has used half of the latest ones. The log is sealed and
-    /// applied.
+    /// Gives the log generations for new objects, if it has used half of the latest ones. The log is sealed
+    /// and applied.
     fn renew_generations(&mut self, engine: &Scm, table: &LogTable) -> Result<()> {
         let Range { start, end } = self.generations;
         if end - start >= GENERATIONS / 2 {
@@ -112,6 +115,12 @@ impl ServedLog {
         engine.promise_storage(budget);
         (self.look_at, self.limit) = (self.storage + budget / 2, self.storage + budget);
         self.lanes.word_to_store(LOG_BUDGET).store(self.limit, Ordering::Relaxed);
+    }
+
+    /// True if the log is sealed and applied.
+    fn is_closed(&self) -> bool {
+        let word = self.word();
+        word.is_sealed() && word.position() == self.applied
     }
 
     /// Lets the client append to its log, which is applied.
@@ -241,8 +250,8 @@ impl Logs {
         match self.holder {
             None => true,
             Some(holder) if holder == number => {
-                // Another thread of the client decides on an entry by what it sees. Its exchange fails if the
-                // request is handled meanwhile.
+                // Another thread of the client may have read the volume to decide about an entry. If this
+                // request is handled meanwhile, the compare-and-exchange of that thread must fail.
                 let Some(log) = self.logs.get(&holder) else { return true };
                 let is_unsealed = broken(SafetyRule::RequestsStopAppends);
                 let tail = if is_unsealed { log.word().position() } else { log.seal() };
@@ -260,19 +269,31 @@ impl Logs {
         }
     }
 
-    /// Lets the client that holds the grant append again, after a request of its session was handled. A log
-    /// with an entry that waits for storage stays sealed. If storage runs short, takes the grant back.
-    /// `takes_storage` is true for a request that may have taken storage.
+    /// Renews the budget and the numbers of the client that holds the grant, before a request of its session
+    /// is answered. If storage runs short, takes the grant back. `takes_storage` is true for a request that
+    /// may have taken storage.
     #[inline]
-    pub fn after_request(&mut self, engine: &Scm, clock: &mut Clock, number: u64, takes_storage: bool) {
-        // A client that has spent its budget makes requests, and appends nothing that a sweep could find.
-        self.look_at_storage(engine, clock, takes_storage && self.holder == Some(number));
-        let Some(holder) = self.holder.filter(|&holder| holder == number) else { return };
-        let (Some(log), Some(table)) = (self.logs.get_mut(&holder), &self.table) else { return };
-        let word = log.word();
-        if word.is_sealed() && word.position() == log.applied {
+    pub fn before_answer(&mut self, engine: &Scm, clock: &mut Clock, number: u64, takes_storage: bool) {
+        if self.holder != Some(number) {
+            return;
+        }
+        // A sweep renews the budget only if it finds an entry. A client that has spent its budget makes
+        // requests and appends nothing, so the budget must be renewed here, too.
+        self.look_at_storage(engine, clock, takes_storage);
+        if let (Some(log), Some(table)) = (self.logs.get_mut(&number), &self.table)
+            && log.is_closed()
+        {
             // Without further numbers, the client makes a request for each new object.
             let _ = log.renew_generations(engine, table);
+        }
+    }
+
+    /// Lets the client that holds the grant append again, after a request of its session was answered, or has
+    /// found no storage and waits. A log with an entry that waits for storage stays sealed.
+    #[inline]
+    pub fn reopen(&mut self, number: u64) {
+        let log = self.holder.filter(|&holder| holder == number).and_then(|it| self.logs.get(&it));
+        if let Some(log) = log.filter(|log| log.is_closed()) {
             log.unseal();
         }
     }
@@ -324,7 +345,7 @@ impl Logs {
         }
         let (Some(budget), Some(table)) = (budget(engine, &log.file), &self.table) else { return };
         if let Err(error) = log.renew_generations(engine, table) {
-            tracing::warn!(%error, "a session has no numbers for new objects");
+            tracing::warn!(%error, "a session has no generations for new objects");
             return;
         }
         log.set_budget(engine, budget);
@@ -366,12 +387,12 @@ impl Logs {
         (self.holder, self.latest.1) = (None, 0);
     }
 
-    /// Renews the budget of the session that holds the grant, if half of it is spent. If `is_shared` is true,
-    /// something else than its entries has taken storage, and the budget is also renewed if that storage was
-    /// promised. Takes the grant back if storage runs short.
-    fn look_at_storage(&mut self, engine: &Scm, clock: &mut Clock, is_shared: bool) {
+    /// Renews the budget of the session that holds the grant, if half of it is spent. `request_took_storage`
+    /// is true after a request that may have taken storage. The budget is then also renewed if less storage
+    /// is free than was promised. Takes the grant back if storage runs short.
+    fn look_at_storage(&mut self, engine: &Scm, clock: &mut Clock, request_took_storage: bool) {
         let Some(log) = self.holder.and_then(|holder| self.logs.get_mut(&holder)) else { return };
-        let is_left = !is_shared || engine.leaves_promised_storage(0);
+        let is_left = !request_took_storage || engine.leaves_promised_storage(0);
         if log.storage < log.look_at && is_left {
             return;
         }
@@ -382,8 +403,8 @@ impl Logs {
     }
 
     /// Applies the entries of the session that holds the grant, up to position `tail` or until about `limit`
-    /// bytes are applied. Returns false if an entry found no free storage. It waits until readers no longer
-    /// hold back storage that was freed.
+    /// bytes are applied. Returns false if an entry found no free storage. The entry then waits in the log
+    /// until a later call, when readers may hold back less storage.
     fn apply(&mut self, engine: &Scm, clock: &mut Clock, tail: u64, limit: u64) -> bool {
         let (Some(table), Some(holder)) = (&self.table, self.holder) else { return true };
         let Some(log) = self.logs.get_mut(&holder) else { return true };
@@ -443,8 +464,9 @@ impl Logs {
             }
             Err(LogError::Host(_)) if may_wait => is_full = true,
             Err(_) => {
-                // The client has broken the protocol. Its log ends here.
-                tracing::warn!("a change log is damaged");
+                // The client has broken the protocol, or the host could not read the log for
+                // [`LONGEST_WAIT`]. The log ends here.
+                tracing::warn!("a change log is damaged or cannot be read");
                 *is_useless = true;
             }
         }
@@ -464,7 +486,7 @@ impl Logs {
 }
 
 /// Returns the storage that logged changes may need until they are applied, in bytes. `None` if changes of
-/// the volume must not be deferred.
+/// the volume must not be deferred, or if the volume or the host has too little free storage.
 fn budget(engine: &Scm, log: &File) -> Option<u64> {
     let of_volume = engine.budget_of_deferral()?;
     // The log and the volume are on one file system of the host.

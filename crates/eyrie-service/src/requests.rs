@@ -75,9 +75,9 @@ impl Requests {
         Requests { buffer: Vec::new(), clock: Clock::default(), logs: Logs::default(), has_woken: false }
     }
 
-    /// Answers the new requests of a session. If `waits_for_room` is true, a request that finds no free
+    /// Answers the new requests of a session. If `waits_for_storage` is true, a request that finds no free
     /// storage gets no answer yet.
-    pub fn answer_all(&mut self, engine: &Scm, session: &mut Session, waits_for_room: bool) -> Answered {
+    pub fn answer_all(&mut self, engine: &Scm, session: &mut Session, waits_for_storage: bool) -> Answered {
         let Session { who, joined: Some(joined), .. } = session else { return Answered::Nothing };
         let doorbell = || joined.lanes.word(DOORBELL);
         // The load comes first, because an exchange would take the cache line from the client each time.
@@ -87,7 +87,7 @@ impl Requests {
         let rung = joined.lanes.word_to_store(DOORBELL).swap(0, Ordering::SeqCst);
         let mut answered = Answered::All;
         for lane in (0..=LANES).filter(|lane| rung >> lane & 1 != 0) {
-            if !self.answer(engine, who, joined, lane, waits_for_room) {
+            if !self.answer(engine, who, joined, lane, waits_for_storage) {
                 joined.lanes.word_to_store(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
                 answered = Answered::Full;
             }
@@ -127,7 +127,7 @@ impl Requests {
         who: &Credentials,
         joined: &mut Joined,
         lane: usize,
-        waits_for_room: bool,
+        waits_for_storage: bool,
     ) -> bool {
         let (head, (start, room)) = (head_of(lane), data_of(lane));
         let is_asked = |word: u32| [state::REQUESTED, state::WAITING].contains(&word);
@@ -138,24 +138,24 @@ impl Requests {
         let mut request = LaneRequest::new_zeroed();
         joined.lanes.read(head + REQUEST_AT, request.as_mut_bytes());
         let call = ServiceCall::from_raw(request.call);
-        // An entry that is not applied keeps the id of its new object reserved. And ids need storage, which
-        // may be promised to entries.
+        // An id stays reserved until the entry of its new object is applied. Ids also need storage, which may
+        // be promised to entries. If ids or storage may run short, the log is applied first.
         let lacks_ids = || {
             lock(&joined.reserved).len() + MOST_IDS as usize > MOST_RESERVED
                 || !engine.leaves_promised_storage(MOST_IDS * HEADER_BYTES)
         };
-        let sees_changes = call.is_some_and(|call| match call {
+        let needs_applied_log = call.is_some_and(|call| match call {
             ServiceCall::Reserve => lacks_ids(),
             call => sees_changes(call),
         });
         let takes_storage = matches!(call, Some(ServiceCall::Apply | ServiceCall::Reserve));
-        let is_ready = !sees_changes || self.logs.before_request(engine, &mut self.clock, joined.number);
-        if !is_ready && waits_for_room {
+        let is_ready = !needs_applied_log || self.logs.before_request(engine, &mut self.clock, joined.number);
+        if !is_ready && waits_for_storage {
             return false;
         }
         let done = if !is_ready {
-            // A logged change still waits for storage. The pin of this request may be the one that holds it
-            // back, so the client repeats the call under another pin.
+            // A logged change still waits for storage. The pin of this client may hold this storage back, so
+            // the client repeats the call under another pin.
             Err(Error::Stale)
         } else if request.data_bytes <= room as u64 {
             self.buffer.resize(request.data_bytes as usize, 0);
@@ -165,8 +165,9 @@ impl Requests {
             Err(Error::Invalid("a request with more data than its lane holds"))
         };
         let done = match done {
-            Err(Error::NoSpace) if waits_for_room => {
-                self.logs.after_request(engine, &mut self.clock, joined.number, takes_storage);
+            Err(Error::NoSpace) if waits_for_storage => {
+                self.logs.before_answer(engine, &mut self.clock, joined.number, takes_storage);
+                self.logs.reopen(joined.number);
                 return false;
             }
             done => done,
@@ -185,11 +186,11 @@ impl Requests {
         joined.lanes.write(start, data);
         let answer = LaneAnswer { data_bytes: data.len() as u32, ..answer };
         joined.lanes.write(head + ANSWER_AT, answer.as_bytes());
-        let word = head / 4;
-        if joined.lanes.short_word_to_store(word).swap(state::ANSWERED, Ordering::AcqRel) == state::WAITING {
-            joined.lanes.wake_one(word);
-            self.has_woken = true;
+        if is_ready {
+            self.logs.before_answer(engine, &mut self.clock, joined.number, takes_storage);
         }
+        let word = head / 4;
+        let before = joined.lanes.short_word_to_store(word).swap(state::ANSWERED, Ordering::AcqRel);
         if request.call == ServiceCall::Apply as u32 {
             // The client has the answer, so the next service need not find out the result.
             let _ = engine.forget_request();
@@ -200,7 +201,13 @@ impl Requests {
         // The log opens after the answer. If the service dies before the answer, the client repeats a write,
         // which must not come after a later write of the log.
         if is_ready {
-            self.logs.after_request(engine, &mut self.clock, joined.number, takes_storage);
+            self.logs.reopen(joined.number);
+        }
+        // On the processor of the service, a client that wakes runs at once. With a sealed log it would make
+        // requests only.
+        if before == state::WAITING {
+            joined.lanes.wake_one(word);
+            self.has_woken = true;
         }
         true
     }
@@ -283,7 +290,7 @@ impl Requests {
                 engine.volume().medium().bring(Addr::from_raw(request.id), request.number)?;
             }
             // The logs are applied already.
-            ServiceCall::Settle => {}
+            ServiceCall::ApplyLogs => {}
             ServiceCall::EndWait => {
                 engine.lock_table().end_wait_of_client(joined.key.raw(), request.number);
             }

@@ -226,7 +226,7 @@ impl Service {
         numbers.into_iter().for_each(|number| self.end(number));
         let Service { mut engine, directory, requests, .. } = self;
         drop(requests);
-        // The lock of the volume is still held, so the next service finds the mode of before.
+        // The lock of the volume is still held, so the next service finds the earlier mode of the directory.
         drop(directory);
         served?;
         engine.try_close()?;

@@ -55,8 +55,8 @@ impl Watchers {
         ended.waiting.map(|(lane, _)| lane)
     }
 
-    /// Returns the encoded notices of a watcher: no bytes if none came before the deadline, or if
-    /// `milliseconds` is 0. `None` if there are no notices yet and the request of `lane` waits for them.
+    /// Returns the encoded notices of a watcher. Without notices, returns no bytes if the deadline has passed
+    /// or `milliseconds` is 0. Otherwise returns `None`, and the request of `lane` waits for notices.
     pub fn take(&mut self, lane: usize, number: u64, milliseconds: u64) -> Result<Option<Vec<u8>>> {
         let index = self.position(number)?;
         let served = &mut self.0[index];

@@ -159,6 +159,7 @@ impl Repair {
         let made = if self.into.is_some() { place.clone() } else { with_ending(path, ".repairing") };
         let medium = if self.into.is_some() { MediumChoice::Auto } else { source.medium_choice() };
         let salvaged = build(&source, &made, medium, paged)?;
+        let has_logs = eyrie_engine::volume::has_unapplied_entries(path);
         if self.into.is_none() {
             let swapped = swap(path, &made, &kept);
             swapped.map_err(|error| of_host(path, &error))?;
@@ -172,7 +173,12 @@ impl Repair {
                 Err(error) => not_discarded = Some(error.to_string()),
             }
         }
-        Ok(Some(Repaired { not_discarded, ..Repaired::new(findings, salvaged, damaged) }))
+        let mut repaired = Repaired { not_discarded, ..Repaired::new(findings, salvaged, damaged) };
+        if has_logs {
+            let what = "the latest changes, which a killed service had not applied".to_owned();
+            repaired.losses.push((PathBuf::from("/"), what));
+        }
+        Ok(Some(repaired))
     }
 
     /// Returns the paths of the new volume and of the damaged one after the repair.
@@ -214,7 +220,7 @@ impl Repaired {
 /// Checks the volume at `path` in the state after recovery. No process may have the volume open for changes.
 /// The check changes nothing, even if the volume was not closed, because it works on a copy.
 pub(crate) fn inspect(path: &Path, paged: PagedOptions) -> Result<check::Report> {
-    let report = match Scm::inspect(eyrie_engine::Volume::open_copy(path, paged)) {
+    let report = match Scm::inspect(path, paged) {
         // A truncated volume, for example, cannot be opened. But a repair can save the rest if the rest has a
         // superblock and the header-chunk bitmap. The error is therefore a finding.
         Err(eyrie_engine::Error::Volume { what, .. })

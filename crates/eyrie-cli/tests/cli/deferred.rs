@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use eyrie::{Credentials, Errno, File, Files, Posix, PosixExt};
@@ -14,7 +14,7 @@ use eyrie_medium::shared::observe_stores;
 use serde_json::Value;
 
 use crate::Sandbox;
-use crate::served::{Program, Service, eventually};
+use crate::served::{Program, Service};
 
 /// Offset of the position after the last entry, in the file of a log.
 const TAIL: u64 = 0;
@@ -234,6 +234,38 @@ fn logged_changes_outlive_the_service() {
     Holder { sandbox, service, program, file }.end(1200);
 }
 
+/// A check sees the changes that a killed service has not applied. The repair of a damaged volume tells that
+/// they are lost.
+#[test]
+fn check_and_repair_know_the_changes_of_a_killed_service() {
+    let Holder { sandbox, service, program, file } = Holder::start("256M");
+    prepare_names(&program.files);
+    let listed: Value = serde_json::from_str(&sandbox.succeed(["stat", "--json", "vol:/words"])).unwrap();
+    suspend_beside_grant(&sandbox, &service, &program);
+    (0..30).for_each(|file| program.files.unlink(format!("/dir/old{file}").as_str().into()).unwrap());
+    service.kill();
+    let table = fs::read(sandbox.path("vol/sessions")).unwrap();
+    for _ in 0..2 {
+        let report: Value = serde_json::from_str(&sandbox.succeed(["fsck", "--json", "vol"])).unwrap();
+        // Without `/words`, `/scratch` and the names in `/dir`, no file has a name.
+        assert_eq!((&report["sound"], report["files"].as_u64()), (&Value::Bool(true), Some(42)));
+    }
+    assert!(fs::read(sandbox.path("vol/sessions")).unwrap() == table, "a check changes nothing");
+    // The low bits of the number of an object have its kind, and the others are the place of its header.
+    let place = listed[0]["inode"].as_u64().unwrap() & !0x3f;
+    let segment = fs::OpenOptions::new().write(true).open(sandbox.path("vol/segment-0000")).unwrap();
+    segment.write_all_at(&[b'x'; 64], place).unwrap();
+    assert_eq!(sandbox.run(["fsck", "vol"]).status.code(), Some(4));
+    let repaired = sandbox.run(["fsck", "--repair", "vol"]);
+    assert_eq!(repaired.status.code(), Some(1));
+    let printed = String::from_utf8(repaired.stdout).unwrap();
+    for lost in ["lost: /: the latest changes, which a killed service had not applied", "lost: /words: "] {
+        assert!(printed.contains(lost), "{printed}");
+    }
+    assert_eq!(sandbox.succeed(["ls", "vol:/dir"]).lines().count(), 70);
+    drop((file, program));
+}
+
 /// A program writes to a file that it has removed and still has open, while the service has not applied the
 /// log. The next owner has freed the file, and other files have its storage.
 #[test]
@@ -376,6 +408,7 @@ fn entry_in_a_closed_log_is_made_again() {
     append(&file, CHANGES);
     let (service, touch) =
         (Mutex::new(Some(service)), Mutex::new(sandbox.command(["touch", "vol:/applied"])));
+    let (applied, is_applied) = mpsc::channel();
     observe_stores(move |caller| {
         if !caller.file().ends_with("eyrie-client/src/log.rs") {
             return;
@@ -385,6 +418,7 @@ fn entry_in_a_closed_log_is_made_again() {
         if left == Some(0) {
             service.lock().unwrap().take().unwrap().kill();
             assert!(touch.lock().unwrap().status().unwrap().success());
+            applied.send(()).unwrap();
         }
     });
     let service = std::thread::scope(|scope| {
@@ -394,7 +428,8 @@ fn entry_in_a_closed_log_is_made_again() {
             append(&file, CHANGES + 1);
             assert_eq!(STORES_BEFORE_OWNER.get(), None);
         });
-        eventually(|| !sandbox.path("vol/sessions").exists());
+        // While the command has the volume, no service can start.
+        is_applied.recv().unwrap();
         let service = start(&sandbox);
         writer.join().unwrap();
         service

@@ -244,6 +244,14 @@ pub(crate) fn has_left_logs(place: HostPlace<'_>) -> bool {
     matches!(place, HostPlace::Directory(directory) if directory.join(TABLE).exists())
 }
 
+/// True if a dead service has left entries that are not applied, or if its logs cannot be read.
+pub fn has_unapplied_entries(volume: &Path) -> bool {
+    // Every log counts, also one of a later owner.
+    let logs = left_logs(HostPlace::of(volume), false, u64::MAX);
+    let has_entry = |log: &LeftLog| log.tail(false).map_or(true, |tail| tail > log.applied);
+    logs.map_or(true, |logs| logs.iter().any(has_entry))
+}
+
 /// Removes the table and all logs, which are applied.
 pub(crate) fn remove_left(place: HostPlace<'_>) {
     let HostPlace::Directory(directory) = place else { return };

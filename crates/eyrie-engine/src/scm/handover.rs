@@ -163,7 +163,7 @@ impl Scm {
 
     /// Finds out if the previous service made the change of its recorded request, and keeps the result. No Op
     /// has changed the volume since that service ended.
-    pub(super) fn settle_request(&self) -> Result<()> {
+    pub(super) fn keep_outcome_of_request(&self) -> Result<()> {
         let _pin = pin();
         let Some(record) = self.volume.recorded_request()? else { return Ok(()) };
         // A free header may hold the object that the request was about to create. This object must not look

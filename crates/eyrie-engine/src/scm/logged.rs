@@ -1,5 +1,4 @@
-//! Changes that clients log: the entries of their change logs are applied here, and the storage that they
-//! need is promised here.
+//! Applies the entries of the change logs of clients, and keeps the storage free that these entries need.
 
 use std::ops::Range;
 
@@ -54,9 +53,9 @@ impl Scm {
     /// there is one.
     ///
     /// # Errors
-    /// `NoSpace` if readers hold back the storage that is free. `Invalid` for an entry that no client writes
-    /// that keeps the protocol, and the errors of the Op. No client that keeps the protocol logs an Op that
-    /// fails.
+    /// `NoSpace` if readers hold back the storage that is free. `NotReserved` if `may_use` returns false.
+    /// `Invalid` for an entry that breaks the protocol. Also the errors of the Op, although a client that
+    /// keeps the protocol logs no Op that fails.
     pub fn apply_logged(
         &self,
         entry: &LoggedEntry<'_>,
@@ -134,7 +133,9 @@ impl Scm {
                 mode: RenameMode::Replace | RenameMode::NoReplace,
                 ..
             } => {
-                // The service trusts its own look-ups: this comparison finds mistakes of the protocol.
+                // In a left log, a name that no longer has the object of the entry shows that the entry was
+                // applied. In a log of a live client, only a mistake in the protocol changes the object. So
+                // only debug builds compare there: the Op is checked against the present object anyway.
                 if (is_left || cfg!(debug_assertions))
                     && self.lookup(dir, name)?.map(ObjectId::raw) != Some(head.detail)
                 {
@@ -151,21 +152,21 @@ impl Scm {
         Ok(Checked::ToMake(new))
     }
 
-    /// False if changes of this volume must not be deferred. A client cannot decide that they succeed if they
-    /// count for a quota, or if a file may be immutable or append-only. A write may take a capability from
-    /// its file.
+    /// True if clients may log changes of this volume. A client cannot decide that a change succeeds if the
+    /// change counts for a quota, or if a file may be immutable or append-only. If files have capabilities, a
+    /// write may remove one, and other clients read capabilities without a look at the grant.
     pub fn may_defer(&self) -> bool {
         let board = self.volume.board();
         !(board.has_quotas() || board.has_capabilities() || board.has_flags())
     }
 
-    /// Sets the number of bytes that changes in the logs of clients may still need. Growth of directories
-    /// leaves this storage.
+    /// Sets the promised storage: the number of bytes that changes in the logs of clients may still need.
+    /// Directories do not grow into this storage.
     pub fn promise_storage(&self, bytes: u64) {
         self.volume.space().promise(bytes);
     }
 
-    /// True if an allocation of this size leaves that storage.
+    /// True if the promised storage is still free after an allocation of this size.
     pub fn leaves_promised_storage(&self, bytes: u64) -> bool {
         self.volume.space().leaves_promised(bytes)
     }

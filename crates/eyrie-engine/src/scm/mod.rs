@@ -145,7 +145,8 @@ impl Scm {
         self.sound(read(&self.volume))
     }
 
-    /// Runs a read of an object. Here, each change that was answered is visible.
+    /// Runs a read of an object, as [`Scm::reading`] does. A client of a service may first have to wait for
+    /// logged changes of the object. This engine has applied each change that it has answered.
     #[inline(always)]
     fn reading_object<'a, T>(
         &'a self,

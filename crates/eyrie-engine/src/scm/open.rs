@@ -210,7 +210,7 @@ impl Scm {
     fn start_uncounted(mut volume: Volume, opened: Opened) -> Result<Scm> {
         let root = recovery::recover(&mut volume, opened)?;
         let engine = Scm::over(volume, root, opened == Opened::Crashed);
-        engine.settle_request()?;
+        engine.keep_outcome_of_request()?;
         Ok(engine)
     }
 
@@ -249,17 +249,20 @@ impl Scm {
         Ok(report)
     }
 
-    /// Checks a volume that was just opened, or reports the corruption that prevented the open. The open and
-    /// its recovery change the volume. A caller that must not change the volume opens a copy: see
-    /// [`Volume::open_copy`].
+    /// Checks the volume at `path` in the state after the next open, or reports the corruption that prevents
+    /// an open. Recovers a copy of the volume, and applies to it the change logs that a dead service has
+    /// left.
     ///
     /// # Errors
     /// `Volume` if no volume can be opened. `Fault`.
-    pub fn inspect(opened: Result<(Volume, Opened)>) -> Result<check::Report> {
-        match opened.and_then(|(volume, opened)| Scm::start(volume, opened)) {
-            Ok(engine) => engine.check(),
-            Err(error) => check::Report::of_error(error),
-        }
+    pub fn inspect(path: &Path, paged: PagedOptions) -> Result<check::Report> {
+        let opened = || {
+            let (volume, opened) = Volume::open_copy(path, paged)?;
+            let engine = Scm::start(volume, opened)?;
+            engine.replay_logs(HostPlace::of(path), false)?;
+            Ok(engine)
+        };
+        opened().map_or_else(check::Report::of_error, |engine| engine.check())
     }
 
     /// Frees the unlinked objects that are still open, saves the allocator, and marks the volume clean. In

@@ -74,7 +74,7 @@ impl Scm {
                 None => self.locks.hold_all(&entries, &objects),
                 Some(new) => self.hold_with_whiteout(&entries, objects, new.id),
             };
-            let Some(mut ready) = self.ready(&request, &from, (&to, to_lock))? else { continue };
+            let Some(mut ready) = self.confirm_both(&request, &from, (&to, to_lock))? else { continue };
             self.check_move(&request, moved, target)?;
             if target == Some(moved) {
                 return Ok(Applied::default());
@@ -100,9 +100,7 @@ impl Scm {
             Some(Whiteout { id, .. }) if id.kind() == Kind::CharDevice && request.mode.leaves_whiteout() => {
                 self.header(id).map(drop)
             }
-            _ => {
-                Err(Error::Invalid("the whiteout of a rename is missing, is no device, or its mode has none"))
-            }
+            _ => Err(Error::Invalid("the mode of a rename needs a whiteout device, or allows no whiteout")),
         }
     }
 
@@ -122,7 +120,7 @@ impl Scm {
 
     /// Makes the old entry of a moved object lead to the whiteout.
     #[cold]
-    fn cover(
+    fn replace_by_whiteout(
         &self,
         transaction: &mut Transaction<'_>,
         old: &FoundEntry,
@@ -150,7 +148,7 @@ impl Scm {
 
     /// Returns both entries as they are under the locks. Returns `None` if one of them changed since its
     /// look-up.
-    fn ready(
+    fn confirm_both(
         &self,
         request: &MoveRequest<'_>,
         moved: &PeekedEntry,
@@ -245,7 +243,7 @@ impl Scm {
                 }
                 match request.whiteout {
                     None => sparse.set(collection::remove(&mut transaction, &old, time, from.times_version)?),
-                    Some(new) => self.cover(&mut transaction, &old, new, time, from)?,
+                    Some(new) => self.replace_by_whiteout(&mut transaction, &old, new, time, from)?,
                 }
             }
             Some(target) if request.mode == RenameMode::Exchange => {
@@ -259,7 +257,7 @@ impl Scm {
                     None => {
                         sparse.set(collection::remove(&mut transaction, moved, time, from.times_version)?);
                     }
-                    Some(new) => self.cover(&mut transaction, moved, new, time, from)?,
+                    Some(new) => self.replace_by_whiteout(&mut transaction, moved, new, time, from)?,
                 }
                 if self.drop_name(&mut transaction, target.id, time)? {
                     gone.push(target.id);

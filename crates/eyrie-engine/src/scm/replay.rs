@@ -14,8 +14,8 @@ use crate::{Engine, Error, Result};
 
 impl Scm {
     /// Applies the change logs that a dead service has left in the directory of the volume, and removes them.
-    /// An owner that is killed meanwhile leaves the rest to the next one. A volume that is opened to be read
-    /// applies them to its copy, and leaves the files.
+    /// An owner that is killed meanwhile leaves the rest to the next owner. If `to_change` is false, applies
+    /// the logs to the copy of the volume, and leaves the files.
     pub(super) fn replay_logs(&self, place: HostPlace<'_>, to_change: bool) -> Result<()> {
         let mut reader = LogReader::default();
         let logs = left_logs(place, to_change, self.volume.owner_number()?)?;
@@ -55,7 +55,8 @@ impl Scm {
             if to_change {
                 noted = log.set_applied(position);
             }
-            // Only one entry may be applied and not noted, because names depend on the entries before.
+            // After a failed note, no further entry is applied. The next owner can repeat only one entry,
+            // because an entry that changes a name depends on the entries before it.
             noted.is_ok()
         });
         self.promise_storage(0);
@@ -63,7 +64,7 @@ impl Scm {
         match read {
             Ok(_) => {}
             Err(LogError::Damaged) => {
-                tracing::error!("a change log of a client is damaged; its rest is dropped");
+                tracing::error!("a change log of a client is damaged; the later entries are dropped");
                 failed = true;
             }
             // The log stays for the next open.

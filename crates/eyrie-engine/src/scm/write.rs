@@ -114,9 +114,9 @@ impl Scm {
             }
             FileChange::Below => {
                 let change = HotChange::data(hot.root, hot.size, touch.time);
-                // If set-id bits or a capability are removed, a redo record commits that together with the
-                // bytes. Otherwise the words of the transaction commit the bytes, and a prelude publishes the
-                // new time no later than these words.
+                // If set-id bits or a capability are removed, a redo record commits the removal together with
+                // the bytes. Otherwise the words of the transaction commit the bytes, and a prelude publishes
+                // the new time no later than these words.
                 if !self.may_lose_rights(touch.set_ids)
                     || !self.change_cold(&mut transaction, header, &hot, change, touch.set_ids, false)?
                 {

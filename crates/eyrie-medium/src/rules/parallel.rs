@@ -162,8 +162,8 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
             "it takes the change for made";
     }
     Processes in "eyrie-client/src/deferred.rs" {
-        ReadsSettleGrants "reads-settle-grants" on ServiceScheduler, "deferred::":
-            "Before a client reads bytes, the service applies the logged changes of them.",
+        ReadsWaitForEntries "reads-wait-for-entries" on ServiceScheduler, "deferred::":
+            "Before a client reads bytes, the service applies the logged changes of these bytes.",
             "it reads at once";
         OwnNamesAreSeen "own-names-are-seen" on ServiceScheduler, "deferred::readers_see_each_answered_name":
             "A client looks for a name among its logged changes before it looks in the volume.",

@@ -1,5 +1,6 @@
 //! Programs that use one directory through different interfaces at the same time.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use eyrie::{KeyRange, Kvfs, OpenFlags, Order, Posix, PosixExt};
@@ -118,4 +119,24 @@ fn handle_and_key_of_one_file_agree() {
 on_disk! {
     values_are_whole_through_each_interface_while_the_others_change_them
     handle_and_key_of_one_file_agree
+}
+
+/// One call writes at most 64 MiB, and the calls that write everything make further ones.
+#[test]
+fn long_writes_are_made_in_parts() {
+    let mut served = Served::new(512 << 20);
+    let files = served.files();
+    let data: Vec<u8> = (0..80_u32 << 18).flat_map(u32::to_le_bytes).collect();
+    let file = files.options().read(true).append(true).create(true).open("/appended").unwrap();
+    assert_eq!(file.append(&data).unwrap(), 64 << 20);
+    assert_eq!((&file).write(&data[64 << 20..]).unwrap(), 16 << 20);
+    assert!(files.read("/appended").unwrap() == data);
+    drop(file);
+    files.remove_file("/appended").unwrap();
+    let file = files.options().write(true).create(true).open("/written").unwrap();
+    assert_eq!(file.write_at(&data, 5).unwrap(), 64 << 20);
+    file.write_all_at(&data, 0).unwrap();
+    assert!(files.read("/written").unwrap() == data);
+    drop((file, files));
+    served.stop();
 }

@@ -90,7 +90,7 @@ pub trait Posix {
     fn read_at(&self, handle: &Self::Handle, out: &mut [u8], offset: u64) -> Result<usize>;
 
     /// Writes at `offset`, or at the end if the file was opened with [`OpenFlags::APPEND`]. Returns the
-    /// number of bytes.
+    /// number of bytes. A call on a served volume writes at most 64 MiB, and one on the host 2 GiB.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {

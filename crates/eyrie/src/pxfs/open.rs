@@ -289,6 +289,7 @@ impl<E: Engine> AsUser<'_, E> {
         check_range(offset, 0)?;
         let id = self.writable(handle)?;
         check_range(offset, data.len())?;
+        let data = self.writable_at_once(data);
         if handle.flags.intersects(WRITES_OTHERWISE) {
             return self.write_otherwise(handle.flags, id, data, offset);
         }
@@ -355,7 +356,14 @@ impl<E: Engine> AsUser<'_, E> {
     /// Appends bytes. Returns the range of the file that has them.
     #[inline]
     pub(super) fn append_handle(&self, handle: &Handle, data: &[u8]) -> CallResult<Range<u64>> {
-        self.append_to(self.writable(handle)?, handle.flags, data)
+        self.append_to(self.writable(handle)?, handle.flags, self.writable_at_once(data))
+    }
+
+    /// Returns the part of the bytes that one Op can write. As on Linux, which has a limit of 2 GiB, the call
+    /// then writes only this part.
+    #[inline]
+    fn writable_at_once<'d>(&self, data: &'d [u8]) -> &'d [u8] {
+        &data[..data.len().min(self.engine().write_max())]
     }
 
     /// Appends bytes to the file of a handle with these flags.

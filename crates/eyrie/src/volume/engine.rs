@@ -279,6 +279,10 @@ impl Engine for VolumeEngine {
         each!(self, may_have_flags())
     }
 
+    fn write_max(&self) -> usize {
+        each!(self, write_max())
+    }
+
     fn may_share_extents(&self) -> bool {
         each!(self, may_share_extents())
     }
