@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 pub use eyrie_medium::rules::On;
 use eyrie_medium::rules::{BROKEN_RULE, SafetyRule};
 
-/// Breaks each rule that the catalogue assigns to runs of the kind `on`, as [`broken_rules_are_noticed`] does,
-/// with the tests that the catalogue names for the rule.
+/// Breaks each rule that the catalogue assigns to runs of the kind `on`, as [`broken_rules_are_noticed`]
+/// does, with the tests that the catalogue names for the rule.
 ///
 /// # Panics
 /// As [`broken_rules_are_noticed`].
@@ -22,8 +22,8 @@ pub fn every_broken_rule_is_noticed(on: On) {
 }
 
 /// Breaks rules one after another. For each rule, this program runs again in a process of its own, with the
-/// tests whose paths contain `hint`. At least one of these tests must fail. All of them must pass in a process
-/// without a broken rule.
+/// tests whose paths contain `hint`. At least one of these tests must fail. All of them must pass in a
+/// process without a broken rule.
 ///
 /// The environment variable [`BROKEN_RULE`] tells a process its rule. The tests break this rule with
 /// `break_rule_of_environment`, so the program must have the feature `mutants` of `eyrie-medium`.

@@ -419,7 +419,7 @@ fn calls_of_three_processes_are_linearizable() {
 #[cfg(feature = "mutants")]
 #[test]
 fn mutants_are_noticed() {
-    use SafetyRule::{EntryIsAppliedBeforeItCounts, OwnNamesAreSeen, ReadsSettleGrants, SealStopsAppends};
-    let rules = [SealStopsAppends, ReadsSettleGrants, OwnNamesAreSeen, EntryIsAppliedBeforeItCounts];
+    use SafetyRule::{EntryIsAppliedBeforeItCounts, OwnNamesAreSeen, ReadsWaitForEntries, SealStopsAppends};
+    let rules = [SealStopsAppends, ReadsWaitForEntries, OwnNamesAreSeen, EntryIsAppliedBeforeItCounts];
     broken_rules_are_noticed("histories::calls_beside_a_log", &rules);
 }

@@ -86,8 +86,8 @@ pub struct Plan {
     pub is_granted_late: bool,
     /// True if the holder wakes the service shortly before the other clients begin.
     pub wakes_service: bool,
-    /// Number of changes that the holder logs before all other calls. The more there are, the longer its later
-    /// entries wait for the service.
+    /// Number of changes that the holder logs before all other calls. The more there are, the longer its
+    /// later entries wait for the service.
     pub backlog: u32,
     /// Calls of the holder before the other clients begin.
     pub first: Vec<Step>,
@@ -184,8 +184,8 @@ impl Draws {
         }
     }
 
-    /// Draws the pause of a client without the grant before its first call. This call takes the grant back, or
-    /// delays it.
+    /// Draws the pause of a client without the grant before its first call. This call takes the grant back,
+    /// or delays it.
     fn first_pause(&mut self, is_granted_late: bool) -> Duration {
         Duration::from_micros(self.random.random_range(0..if is_granted_late { 100 } else { 15 }))
     }
