@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Barrier;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,15 +18,16 @@ use eyrie::{MediumChoice, PagedOptions, Volume};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::script::{StepDirectory, StepScript};
+use crate::script::{StepDirectory, StepKinds, StepScript};
 
 pub mod served;
 
-/// Names of the environment variables of a child: the path of its volume, the number of its first writer, and
-/// the number of steps of each writer so far.
+/// Names of the environment variables of a child: the path of its volume, the number of its first writer, the
+/// number of steps of each writer so far, and 1 if its steps are those of [`StepKinds::WithDeferral`].
 const PLACE: &str = "EYRIE_TEST_KILLED_PLACE";
 const FIRST: &str = "EYRIE_TEST_KILLED_FIRST";
 const STEPS: &str = "EYRIE_TEST_KILLED_STEPS";
+const DEFERRAL: &str = "EYRIE_TEST_KILLED_DEFERRAL";
 /// On average, one of this many steps is followed by a `sync`.
 const SYNCS: u32 = 8;
 /// On average, one of this many kills does not wait until the process has opened the volume. Such a kill
@@ -61,8 +63,13 @@ fn paged() -> PagedOptions {
     PagedOptions::new(2 << 20, Duration::from_millis(50))
 }
 
-fn place(volume: &Volume, writer: usize) -> StepDirectory {
-    StepDirectory::new(volume, &format!("/writer-{writer}"), writer == 0).expect("room")
+fn place(volume: &Volume, writer: usize, with_deferral: bool) -> StepDirectory {
+    let kinds = match writer {
+        _ if with_deferral => StepKinds::WithDeferral,
+        0 => StepKinds::All,
+        _ => StepKinds::OfDirectory,
+    };
+    StepDirectory::new(volume, &format!("/writer-{writer}"), kinds).expect("room")
 }
 
 /// Changes or serves the volume until the process is killed, if this process is a child. Otherwise returns.
@@ -72,14 +79,19 @@ pub fn run_if_child() {
     let steps: Vec<u64> = steps.split(',').map(|number| number.parse().expect("a number")).collect();
     let first: usize = std::env::var(FIRST).expect("set").parse().expect("a number");
     let volume = Volume::open_with(Path::new(&path), paged()).expect("a volume");
+    let with_deferral = std::env::var_os(DEFERRAL).is_some();
     let needs_sync = volume.information().medium == "paged";
     // The first line break ends a line that the test harness may have begun.
-    say("\nopen");
+    let say_open = || say("\nopen");
+    let have_found = Barrier::new(steps.len() + 1);
+    if !with_deferral {
+        say_open();
+    }
     std::thread::scope(|scope| {
         for (index, &number) in steps.iter().enumerate() {
-            let (volume, writer) = (&volume, first + index);
+            let (volume, writer, have_found) = (&volume, first + index, &have_found);
             scope.spawn(move || {
-                let place = place(volume, writer);
+                let place = place(volume, writer, with_deferral);
                 let fail = |error: &dyn Display| -> ! {
                     eprintln!("writer {writer}: {error}");
                     std::process::exit(1)
@@ -87,6 +99,7 @@ pub fn run_if_child() {
                 let script = StepScript::found(writer as u64, &place, number);
                 let mut script = script.unwrap_or_else(|error| fail(&error));
                 let mut random = SmallRng::seed_from_u64(number);
+                have_found.wait();
                 loop {
                     script.step(&place).unwrap_or_else(|error| fail(&error));
                     let is_synced = random.random_ratio(1, SYNCS);
@@ -99,6 +112,11 @@ pub fn run_if_child() {
                 }
             });
         }
+        have_found.wait();
+        if with_deferral {
+            // Most kills then come while the process logs its changes.
+            say_open();
+        }
     });
 }
 
@@ -107,12 +125,12 @@ pub fn run_if_child() {
 ///
 /// # Panics
 /// Panics if an acknowledged step is lost, or the volume is not sound.
-fn verify(volume: Volume, steps: &mut [u64], context: &str) -> u64 {
+fn verify(volume: Volume, steps: &mut [u64], with_deferral: bool, context: &str) -> u64 {
     let report = volume.check().expect("the host is sound");
     assert!(report.is_clean(), "{context}: {:#?}", report.findings);
     let mut unheard = 0;
     for (writer, step) in steps.iter_mut().enumerate() {
-        let script = StepScript::found(writer as u64, &place(&volume, writer), *step);
+        let script = StepScript::found(writer as u64, &place(&volume, writer, with_deferral), *step);
         let script = script.unwrap_or_else(|error| panic!("{context}: {error}"));
         unheard += script.number() - *step;
         *step = script.number();
@@ -165,7 +183,7 @@ impl KillSeries {
                 continue;
             }
             let volume = Volume::open_with(path, paged()).expect("a volume");
-            total.unheard += verify(volume, &mut steps, &format!("seed {seed}, kill {kill}"));
+            total.unheard += verify(volume, &mut steps, false, &format!("seed {seed}, kill {kill}"));
         }
         std::fs::remove_dir_all(path).expect("it is there");
         total

@@ -39,22 +39,33 @@ pub struct StepDirectory<E: Engine = VolumeEngine> {
     root: String,
     files: Pxfs<E>,
     store: Kvfs<E>,
-    /// True if the steps also set the limits of quotas, which belong to the whole volume, and make the
+    kinds: StepKinds,
+}
+
+/// The kinds of steps that a script makes in its directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StepKinds {
+    /// All steps. They also set the limits of quotas, which belong to the whole volume, and make the
     /// directory a tree with a quota.
-    sets_limits: bool,
+    All,
+    /// All steps that concern only the directory.
+    OfDirectory,
+    /// The steps of the directory that leave a volume in which a client can log changes. No step sets a
+    /// capability.
+    WithDeferral,
 }
 
 impl StepDirectory {
     /// Returns the directory `root` of a volume. Creates the directory if it does not exist. The path begins
     /// with a slash, or is empty for the root directory. Only one directory of a volume may have
-    /// `sets_limits`.
+    /// [`StepKinds::All`].
     ///
     /// # Errors
     /// The volume's error.
-    pub fn new(volume: &Volume, root: &str, sets_limits: bool) -> Result<StepDirectory> {
+    pub fn new(volume: &Volume, root: &str, kinds: StepKinds) -> Result<StepDirectory> {
         let files = volume.files(Credentials::root());
         files.create_dir_all(format!("{root}/"))?;
-        StepDirectory::over(files, root, sets_limits)
+        StepDirectory::over(files, root, kinds)
     }
 
     /// Makes all steps so far durable. On some media, a step is durable only after a sync.
@@ -69,10 +80,10 @@ impl StepDirectory {
 }
 
 impl StepDirectory<Model> {
-    fn in_model(sets_limits: bool) -> Result<StepDirectory<Model>> {
+    fn in_model(kinds: StepKinds) -> Result<StepDirectory<Model>> {
         let root = ObjectId::new(64, Kind::Directory);
         let model = Model::new(root, Owner { mode: 0o755, uid: 0, gid: 0 }, Time::default());
-        StepDirectory::over(Pxfs::new(Arc::new(model), Credentials::root()), "", sets_limits)
+        StepDirectory::over(Pxfs::new(Arc::new(model), Credentials::root()), "", kinds)
     }
 }
 
@@ -97,9 +108,9 @@ struct EntryState {
 }
 
 impl<E: Engine> StepDirectory<E> {
-    fn over(files: Pxfs<E>, root: &str, sets_limits: bool) -> Result<StepDirectory<E>> {
+    fn over(files: Pxfs<E>, root: &str, kinds: StepKinds) -> Result<StepDirectory<E>> {
         let store = Kvfs::open(&files, format!("{root}/"))?;
-        Ok(StepDirectory { root: root.to_string(), files, store, sets_limits })
+        Ok(StepDirectory { root: root.to_string(), files, store, kinds })
     }
 
     fn path(&self, name: &str) -> String {
@@ -112,7 +123,7 @@ impl<E: Engine> StepDirectory<E> {
     }
 
     fn limits(&self) -> eyrie::Result<Option<(Option<QuotaTable>, u32)>> {
-        if !self.sets_limits {
+        if self.kinds != StepKinds::All {
             return Ok(None);
         }
         Ok(Some((self.files.quota_table()?, self.files.project((&self.path("")).into())?)))
@@ -233,7 +244,7 @@ impl StepScript {
             number: 0,
             files: BTreeMap::new(),
             whiteouts: BTreeSet::new(),
-            expected: StepDirectory::in_model(place.sets_limits)?,
+            expected: StepDirectory::in_model(place.kinds)?,
         };
         while script.number < acknowledged || !script.expected.has(&found)? {
             if script.number >= acknowledged + UNSEEN_STEPS {
@@ -302,18 +313,19 @@ impl StepScript {
 
     fn draw_attribute(&mut self, name: String) -> FileStep {
         let project = self.random.random_range(0..3);
+        let of_volume = self.expected.kinds == StepKinds::All;
         match self.random.random_range(0..8) {
             0..3 => {
                 let value = acl(self.random.random_range(0..=GOOD_ACLS), self.random.random());
                 FileStep::SetXattr { name, xattr: AclKind::Access.name(), value }
             }
-            3..5 => {
+            3..5 if self.expected.kinds != StepKinds::WithDeferral => {
                 let length = self.random.random_range(1..=64);
                 let value = xattr_value(CAPABILITY_XATTR, Bytes { length, pattern: 1 });
                 FileStep::SetXattr { name, xattr: CAPABILITY_XATTR, value }
             }
-            5 if self.expected.sets_limits => FileStep::SetProject { name: String::new(), project },
-            6 if self.expected.sets_limits => FileStep::SetLimits { limits: self.draw_limits() },
+            5 if of_volume => FileStep::SetProject { name: String::new(), project },
+            6 if of_volume => FileStep::SetLimits { limits: self.draw_limits() },
             _ => FileStep::SetProject { name, project },
         }
     }
@@ -469,7 +481,7 @@ mod tests {
     /// Makes steps in the directory `root` of a new volume.
     fn make_every_kind_of_step(root: &str) {
         let (_host, volume) = volume();
-        let place = StepDirectory::new(&volume, root, true).expect("room");
+        let place = StepDirectory::new(&volume, root, StepKinds::All).expect("room");
         let mut script = StepScript::found(1, &place, 0).expect("empty");
         let (mut made, mut refused) = (BTreeSet::new(), BTreeSet::new());
         for _ in 0..2000 {
@@ -513,7 +525,7 @@ mod tests {
         ];
         for plant in plants {
             let (_host, volume) = volume();
-            let place = StepDirectory::new(&volume, "/dir", true).expect("room");
+            let place = StepDirectory::new(&volume, "/dir", StepKinds::All).expect("room");
             let mut script = StepScript::found(2, &place, 0).expect("empty");
             while script.number < 100 || script.whiteouts.is_empty() {
                 script.step(&place).expect("as in the model");

@@ -42,9 +42,10 @@ pub struct ServeArgs {
     /// A further user who may connect, by name or number; `all` for everybody
     #[arg(long = "allow-user", value_name = "USER")]
     allow: Vec<String>,
-    /// Let a program that is alone log its changes of bytes and go on (a volume in shared memory only)
+    /// Let each change wait for the service. Otherwise a program that is alone on a volume in shared memory
+    /// logs its changes and goes on
     #[arg(long)]
-    deferred: bool,
+    synchronous: bool,
     /// Serve in this process, and return when it is stopped
     #[arg(long, short)]
     foreground: bool,
@@ -103,8 +104,8 @@ pub fn run(arguments: &ServeArgs, output: &mut Output) -> Result<()> {
     for user in &arguments.allow {
         words.extend(["--allow-user".into(), user.into()]);
     }
-    if arguments.deferred {
-        words.push("--deferred".into());
+    if arguments.synchronous {
+        words.push("--synchronous".into());
     }
     words.extend(["--".into(), real(&arguments.volume).into()]);
     background::start(&words, &arguments.volume)?;
@@ -123,7 +124,7 @@ pub fn run(arguments: &ServeArgs, output: &mut Output) -> Result<()> {
 fn options(arguments: &ServeArgs) -> Result<ServeOptions> {
     let mut options = ServeOptions::default();
     options.paged = volumes::paged();
-    options.defers_changes = arguments.deferred;
+    options.defers_changes = !arguments.synchronous;
     let (mut known, names) = (Vec::new(), Names::of_host());
     for name in &arguments.allow {
         if name == "all" {
@@ -171,7 +172,7 @@ mod tests {
                 volume: "vol".into(),
                 socket: None,
                 allow: vec![user.to_owned()],
-                deferred: false,
+                synchronous: false,
                 foreground: true,
                 json: false,
                 quiet: false,

@@ -25,10 +25,6 @@ const GRANTED: u64 = 32;
 /// Number of changes after which a client surely has the grant.
 const CHANGES: u64 = 200;
 
-fn start(sandbox: &Sandbox) -> Service {
-    Service::start_with(sandbox, &["--deferred"])
-}
-
 /// A served volume, and a program that holds the grant.
 struct Holder {
     sandbox: Sandbox,
@@ -41,7 +37,7 @@ struct Holder {
 impl Holder {
     fn start(size: &str) -> Holder {
         let sandbox = Sandbox::with_volume(size);
-        let service = start(&sandbox);
+        let service = Service::start(&sandbox);
         let program = Program::start(&sandbox);
         let file = program.files.options().append(true).create(true).open("/words").unwrap();
         (0..CHANGES).for_each(|word| append(&file, word));
@@ -202,7 +198,7 @@ fn names_outlive_the_service() {
             sandbox.succeed(["touch", "vol:/applied"]);
             sandbox.succeed(["fsck", "vol"]);
         }
-        let service = start(&sandbox);
+        let service = Service::start(&sandbox);
         // So many files need all free headers, and those of further chunks.
         (0..2000).for_each(|file| program.files.write(format!("/more{file}"), b"more").unwrap());
         assert_names(&program.files);
@@ -229,7 +225,7 @@ fn logged_changes_outlive_the_service() {
     }
     sandbox.succeed(["touch", "vol:/applied"]);
     assert!(!sandbox.path("vol/sessions").exists() && !sandbox.path("vol/log-000").exists());
-    let service = start(&sandbox);
+    let service = Service::start(&sandbox);
     (1100..1200).for_each(|word| append(&file, word));
     Holder { sandbox, service, program, file }.end(1200);
 }
@@ -283,7 +279,7 @@ fn log_of_a_removed_file_harms_no_other_file() {
     service.kill();
     sandbox.succeed(["touch", "vol:/applied"]);
     sandbox.succeed(["fsck", "vol"]);
-    let service = start(&sandbox);
+    let service = Service::start(&sandbox);
     assert_eq!(program.files.read("/kept").unwrap(), [2; 256 << 10]);
     drop((kept, removed));
     Holder { sandbox, service, program, file }.end(2 * CHANGES);
@@ -315,7 +311,7 @@ fn lost_change_fails_all_later_syncs() {
     append(&file, 2 * CHANGES);
     assert_eq!(end(), last, "the client logs nothing more");
     service.kill();
-    let service = start(&sandbox);
+    let service = Service::start(&sandbox);
     append(&file, 2 * CHANGES + 1);
     is_lost();
     Holder { sandbox, service, program, file }.end(2 * CHANGES + 2);
@@ -368,7 +364,7 @@ fn each_logged_change_is_made_once_although_services_are_killed() {
             let writer = scope.spawn(|| (next..until).for_each(|word| append_and_name(files, &file, word)));
             std::thread::sleep(pause);
             service.kill();
-            let service = start(&sandbox);
+            let service = Service::start(&sandbox);
             writer.join().unwrap();
             service
         });
@@ -430,7 +426,7 @@ fn entry_in_a_closed_log_is_made_again() {
         });
         // While the command has the volume, no service can start.
         is_applied.recv().unwrap();
-        let service = start(&sandbox);
+        let service = Service::start(&sandbox);
         writer.join().unwrap();
         service
     });

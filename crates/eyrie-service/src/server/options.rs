@@ -16,8 +16,8 @@ pub struct ServeOptions {
 }
 
 impl Default for ServeOptions {
-    /// Admits only the user of the service and root, with [`PagedOptions::for_host`]. Defers no changes.
+    /// Admits only the user of the service and root, with [`PagedOptions::for_host`]. Defers changes.
     fn default() -> ServeOptions {
-        ServeOptions { users: Some(Vec::new()), paged: PagedOptions::for_host(), defers_changes: false }
+        ServeOptions { users: Some(Vec::new()), paged: PagedOptions::for_host(), defers_changes: true }
     }
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use eyrie::{MediumChoice, Volume};
-use eyrie_testkit::script::{StepDirectory, StepScript};
+use eyrie_testkit::script::{StepDirectory, StepKinds, StepScript};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -52,7 +52,7 @@ fn run() -> Result<()> {
     if !report.is_clean() {
         return Err(format!("the volume is not sound: {:?}", report.findings).into());
     }
-    let place = StepDirectory::new(&volume, "", true)?;
+    let place = StepDirectory::new(&volume, "", StepKinds::All)?;
     let mut script = StepScript::found(SEED, &place, acknowledged)?;
     println!("found: {};", script.number());
     for _ in 0..steps {

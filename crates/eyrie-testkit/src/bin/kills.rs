@@ -27,15 +27,15 @@ fn kills(medium: MediumChoice) -> KillSeries {
     KillSeries { medium, volume_bytes: 16 << 20, writers: 2, lives: 5, longest: Duration::from_millis(4) }
 }
 
-/// Returns a series with one client, which logs its changes until a step sets a capability or a limit, or
-/// with two clients.
+/// Returns a series with one client, which logs its changes, or with two clients.
 fn served_kills(seed: u64) -> ServedKillSeries {
     ServedKillSeries {
         volume_bytes: 32 << 20,
         writers: 2,
         clients: 1 + seed as usize % 2,
+        with_deferral: seed.is_multiple_of(2),
         kills: 50,
-        longest: Duration::from_millis(8),
+        longest: Duration::from_millis(if seed.is_multiple_of(2) { 16 } else { 8 }),
     }
 }
 
@@ -60,12 +60,13 @@ fn main() -> ExitCode {
     }
     let command = || Command::new(std::env::current_exe().expect("a program knows its own file"));
     let (begun, next) = (Instant::now(), AtomicU64::new(from));
-    let [done, acknowledged, unheard, services] = [const { AtomicU64::new(0) }; 4];
+    let [done, acknowledged, unheard, services, with_entries] = [const { AtomicU64::new(0) }; 5];
     let run = |seed| {
         let path = dir.join(format!("eyrie-kills-{}-{seed}", std::process::id()));
         if served {
             let counts = served_kills(seed).run(&path, seed, &command);
             services.fetch_add(counts.services, Ordering::Relaxed);
+            with_entries.fetch_add(counts.with_entries, Ordering::Relaxed);
             return (counts.clients + counts.services, counts.steps);
         }
         let medium = if seed % 2 == 0 { MediumChoice::Dram } else { MediumChoice::Paged };
@@ -88,9 +89,11 @@ fn main() -> ExitCode {
         }
     });
     println!(
-        "{} kills ({} of services) in {:.0?}: the volumes show {} acknowledged steps and {} later steps",
+        "{} kills ({} of services, {} with entries that were not applied) in {:.0?}: the volumes show {} \
+         acknowledged steps and {} later steps",
         done.into_inner(),
         services.into_inner(),
+        with_entries.into_inner(),
         begun.elapsed(),
         acknowledged.into_inner(),
         unheard.into_inner()

@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use eyrie::{MediumChoice, Volume};
 use eyrie_client::SOCKET_NAME;
+use eyrie_engine::volume::has_unapplied_entries;
 use eyrie_service::{ServeOptions, Service};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Killed, StepCounts, WritingProcess, say, verify};
+use super::{DEFERRAL, Killed, StepCounts, WritingProcess, say, verify};
 
 /// Name of the environment variable of a service: the path of its volume.
 const SERVED: &str = "EYRIE_TEST_KILLED_SERVICE";
@@ -33,6 +34,8 @@ pub struct ServedKillSeries {
     pub writers: usize,
     /// Number of clients at the same time. Each has directories of its own.
     pub clients: usize,
+    /// True if the steps leave a volume in which a client that is alone logs its changes.
+    pub with_deferral: bool,
     /// Number of kills on one volume.
     pub kills: u64,
     /// Maximum random pause before a kill. The time between two kills may be longer, because a kill may also
@@ -47,6 +50,8 @@ pub struct ServedKillCounts {
     pub clients: u64,
     /// Number of killed services.
     pub services: u64,
+    /// Number of kills right after which a log had entries that were not applied.
+    pub with_entries: u64,
     /// Steps of all writers.
     pub steps: StepCounts,
 }
@@ -54,9 +59,7 @@ pub struct ServedKillCounts {
 /// Serves a volume until the process is killed, if this process is a service. Otherwise returns.
 pub(super) fn run_if_service() {
     let Some(path) = std::env::var_os(SERVED).map(PathBuf::from) else { return };
-    let mut options = ServeOptions::default();
-    options.defers_changes = true;
-    let service = Service::start(&path, &path.join(SOCKET_NAME), options);
+    let service = Service::start(&path, &path.join(SOCKET_NAME), ServeOptions::default());
     let service = service.expect("a volume without an owner");
     say("\nopen");
     service.run().expect("the host is sound");
@@ -75,6 +78,13 @@ impl ServedKillSeries {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut counts = ServedKillCounts::default();
         let mut steps = vec![0; self.writers * self.clients];
+        let command = &|| {
+            let mut command = command();
+            if self.with_deferral {
+                command.env(DEFERRAL, "1");
+            }
+            command
+        };
         let start = |client: usize, steps: &[u64]| {
             let first = client * self.writers;
             WritingProcess::start(path, first, &steps[first..first + self.writers], command)
@@ -91,17 +101,25 @@ impl ServedKillSeries {
             }
             let pause = random.random_range(0..self.longest.as_micros() as u64);
             std::thread::sleep(Duration::from_micros(pause));
-            let stopped = random.random_ratio(1, STOPS).then(|| Stopped::stop(&clients[victim]));
-            if stopped.is_some() {
+            // While the service is stopped, a client that is alone goes on to log its changes.
+            let stopped_service =
+                (self.with_deferral && random.random_bool(0.8)).then(|| Stopped::stop(&service));
+            let stopped = random.random_ratio(1, STOPS).then(|| Stopped::stop(&clients[victim].child));
+            if stopped.is_some() || stopped_service.is_some() {
                 std::thread::sleep(Duration::from_micros(random.random_range(0..5000)));
             }
             if kills_service {
                 drop(service);
                 counts.services += 1;
+                counts.with_entries += u64::from(has_unapplied_entries(path));
                 service = start_service(path, command);
             } else {
                 counts.clients += 1;
-                counts.steps.acknowledged += self.end(clients.remove(victim), victim, &mut steps);
+                let mut client = clients.remove(victim);
+                client.child.0.kill().expect("it is there");
+                client.child.0.wait().expect("it is there");
+                counts.with_entries += u64::from(has_unapplied_entries(path));
+                counts.steps.acknowledged += self.end(client, victim, &mut steps);
                 clients.insert(victim, start(victim, &steps));
             }
         }
@@ -110,7 +128,7 @@ impl ServedKillSeries {
         }
         drop(service);
         let volume = Volume::open(path).expect("a volume");
-        counts.steps.unheard += verify(volume, &mut steps, &format!("seed {seed}"));
+        counts.steps.unheard += verify(volume, &mut steps, self.with_deferral, &format!("seed {seed}"));
         std::fs::remove_dir_all(path).expect("it is there");
         counts
     }
@@ -143,12 +161,12 @@ fn start_service(path: &Path, command: &dyn Fn() -> Command) -> Killed {
     child
 }
 
-/// A client that does not run until this value is dropped.
+/// A process that does not run until this value is dropped.
 struct Stopped(Pid);
 
 impl Stopped {
-    fn stop(client: &WritingProcess) -> Stopped {
-        let pid = Pid::from_child(&client.child.0);
+    fn stop(process: &Killed) -> Stopped {
+        let pid = Pid::from_child(&process.0);
         kill_process(pid, Signal::STOP).expect("it is there");
         Stopped(pid)
     }
@@ -156,7 +174,7 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // The client may have been killed meanwhile.
+        // The process may have been killed meanwhile.
         let _ = kill_process(self.0, Signal::CONT);
     }
 }

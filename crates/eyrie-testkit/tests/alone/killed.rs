@@ -46,17 +46,18 @@ fn two_hundred_kills_lose_nothing_that_was_acknowledged() {
 fn killed_services_and_clients_lose_and_repeat_nothing() {
     run_if_child();
     let _alone = alone();
-    // A client that is alone logs its changes until a step sets a capability or a limit.
+    // A client that is alone logs its changes.
     let kills = |clients| ServedKillSeries {
         volume_bytes: 32 << 20,
         writers: 2,
         clients,
+        with_deferral: clients == 1,
         kills: 100,
         longest: Duration::from_millis(8),
     };
     let host = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let command = || this_test("killed::killed_services_and_clients_lose_and_repeat_nothing");
-    let (mut services, mut clients, mut acknowledged) = (0, 0, 0);
+    let (mut services, mut clients, mut acknowledged, mut with_entries) = (0, 0, 0, 0);
     for seed in 0..6 {
         let clients_of_series = 1 + seed as usize % 2;
         let counts =
@@ -64,7 +65,9 @@ fn killed_services_and_clients_lose_and_repeat_nothing() {
         services += counts.services;
         clients += counts.clients;
         acknowledged += counts.steps.acknowledged;
+        with_entries += counts.with_entries;
     }
+    assert!(with_entries > 10, "{with_entries} kills came before the log was applied");
     assert!(services > 200 && clients > 200, "{services} services and {clients} clients were killed");
     // A busy machine makes fewer steps between two kills.
     assert!(acknowledged > 2 * (services + clients), "{acknowledged} steps were acknowledged");

@@ -244,7 +244,7 @@ pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
 
 /// Compares calls on both volumes.
 fn beside(eyrie: &Path, embedded: &Path, served: &Path, place: &str) -> Result<Vec<Figure>> {
-    let _service = Service::start(eyrie, &["--deferred"], served)?;
+    let _service = Service::start(eyrie, &[], served)?;
     let (mut ours, mut shared) = (Side::open(embedded)?, Side::open(served)?);
     let mut figures = Vec::new();
     for (change, name) in CHANGES {

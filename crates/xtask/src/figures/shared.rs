@@ -2,8 +2,9 @@
 //! both volumes alternate. Also measures the start of a client, and the processor time of a service without
 //! requests.
 //!
-//! A call that changes the served volume waits for the service, so its time depends on where the service is:
-//! awake on another processor, asleep, or on the processor of the client.
+//! The service does not defer changes, so a call that changes the served volume waits for the service. The
+//! time of the call depends on where the service is: awake on another processor, asleep, or on the processor
+//! of the client.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -268,7 +269,7 @@ pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
 
 /// Compares calls on both volumes, and measures joins, pauses and a service without requests.
 fn beside(eyrie: &Path, embedded: &Path, served: &Path) -> Result<Vec<Figure>> {
-    let service = Service::start(eyrie, &[], served)?;
+    let service = Service::start(eyrie, &["--synchronous"], served)?;
     let (mut ours, mut shared) = (Side::open(embedded)?, Side::open(served)?);
     if !shared.open.volume.is_served() {
         return Err("the volume has no service".into());
@@ -348,7 +349,7 @@ pub(super) fn on_one_processor<T>(measure: impl FnOnce() -> Result<T>) -> Result
 
 /// Measures a create while the service and the client have one processor.
 fn create_on_one_processor(eyrie: &Path, served: &Path) -> Result<Vec<Figure>> {
-    let _service = Service::start(eyrie, &[], served)?;
+    let _service = Service::start(eyrie, &["--synchronous"], served)?;
     let shared = Side::open(served)?;
     let mut times = Vec::new();
     for round in 0..=ROUNDS / 4 {
@@ -366,7 +367,7 @@ fn create_on_one_processor(eyrie: &Path, served: &Path) -> Result<Vec<Figure>> {
 
 /// Compares the rates of one and of two processes that read the served volume, or private memory.
 fn readers(eyrie: &Path, served: &Path) -> Result<Vec<Figure>> {
-    let _service = Service::start(eyrie, &[], served)?;
+    let _service = Service::start(eyrie, &["--synchronous"], served)?;
     let mut parts = Vec::new();
     for _ in 0..READING_ROUNDS {
         let scaling = |step: &str| -> Result<f64> { Ok(rate(step, served, 2)? / rate(step, served, 1)?) };
