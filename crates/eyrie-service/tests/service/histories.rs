@@ -399,7 +399,7 @@ fn explain_all(count: u64, worker: impl Fn(&Path, usize) -> Worker) {
 fn calls_beside_a_log_are_linearizable() {
     #[cfg(feature = "mutants")]
     eyrie_medium::rules::break_rule_of_environment();
-    explain_all(250, Worker::thread);
+    explain_all(200, Worker::thread);
 }
 
 #[test]
@@ -411,7 +411,7 @@ fn calls_of_three_processes_are_linearizable() {
         let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout());
         return work(Path::new(&socket), number.parse().unwrap(), &mut input, &mut output);
     }
-    explain_all(80, |socket, number| Worker::process(socket, number, TEST));
+    explain_all(60, |socket, number| Worker::process(socket, number, TEST));
 }
 
 /// The tests under the scheduler break these rules, too. They find the interleaving by search, and these
