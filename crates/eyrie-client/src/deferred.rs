@@ -12,7 +12,7 @@
 use std::sync::atomic::Ordering;
 
 use eyrie_engine::access::{AccessRules, Requester};
-use eyrie_engine::board::SessionKey;
+use eyrie_engine::board::{GRANTED_IN_PARTS, SessionKey, part_of};
 use eyrie_engine::change_log::NO_DETAIL;
 use eyrie_engine::notices::quiet_watcher;
 use eyrie_engine::op::{FILE_MAX, is_target};
@@ -45,6 +45,14 @@ struct Loggable<'o> {
     detail: u64,
     effect: Effect<'o>,
     applied: Applied,
+}
+
+/// The session that may have logged changes of an object that the service has not applied.
+enum Logger {
+    Nobody,
+    /// The session of this client.
+    This,
+    Other,
 }
 
 /// True for an Op that may be logged. This look needs no lock.
@@ -105,6 +113,15 @@ impl Client {
             }
         };
         let Loggable { op, detail, effect, applied } = self.loggable(op, log, &mut appender)?;
+        // The service gives further grants only while the log is sealed. So if the exchange succeeds, the
+        // session has held these grants since the word was loaded.
+        if !self.holds_objects(key, &op, &effect) {
+            if let Effect::Made { made, .. } = effect {
+                // The next new object gets this generation.
+                appender.return_generation(made.generation);
+            }
+            return None;
+        }
         match log.append(&mut appender, word, &op, detail, &effect) {
             Appended::No => None,
             Appended::Yes(fills_up) => {
@@ -204,6 +221,25 @@ impl Client {
         Some(Loggable { op, detail: generation, effect: Effect::Made { dir, name, id, size, made }, applied })
     }
 
+    /// True if a session holds the grants of all objects of a change. Its log is not sealed.
+    fn holds_objects(&self, key: SessionKey, op: &Op<'_>, effect: &Effect<'_>) -> bool {
+        let board = self.board();
+        if board.granted_to() == key.raw() || broken(SafetyRule::HeldPartsAreCompared) {
+            return true;
+        }
+        let holds = |id| board.is_held_by(id, key);
+        match *effect {
+            Effect::File { id, .. } => {
+                let is_value_held = if let Op::Put { dir, .. } = *op { holds(dir) } else { true };
+                is_value_held && holds(id)
+            }
+            Effect::Made { dir, id, .. } | Effect::Removed { dir, id, .. } => holds(dir) && holds(id),
+            Effect::Moved { from, to, id, replaced } => {
+                holds(from.0) && holds(to.0) && holds(id) && replaced.is_none_or(holds)
+            }
+        }
+    }
+
     /// Returns the size of a file after all entries.
     fn size_in(&self, log: &ChangeLog, appender: &Appender, id: ObjectId) -> Option<u64> {
         match appender.shadow.size_of(id, log.applied()) {
@@ -239,15 +275,17 @@ impl Client {
     #[cold]
     pub(crate) fn logged_name(&self, dir: ObjectId, name: &[u8]) -> Result<Option<Option<ObjectId>>> {
         let session = self.session.load();
-        if self.is_own_grant(session.key) {
-            let log = session.log.as_ref().filter(|_| !broken(SafetyRule::OwnNamesAreSeen));
-            let known = log.and_then(|log| log.name(dir, name));
-            return match known {
-                Some(known) => self.believed(session.key, Ok(Some(known))),
-                None => Ok(None),
-            };
+        match self.logger_of(dir, session.key) {
+            Logger::Nobody => Ok(None),
+            Logger::This => {
+                let log = session.log.as_ref().filter(|_| !broken(SafetyRule::OwnNamesAreSeen));
+                match log.and_then(|log| log.name(dir, name)) {
+                    Some(known) => self.believed(session.key, Ok(Some(known))),
+                    None => Ok(None),
+                }
+            }
+            Logger::Other => self.wait_until_applied(dir).map(|()| None),
         }
-        self.wait_until_applied(dir).map(|()| None)
     }
 
     /// Returns an object that a logged change of this client has made, until that change is applied.
@@ -255,11 +293,14 @@ impl Client {
         if self.board().granted_to() == 0 { None } else { self.logged_state(id)?.0 }
     }
 
-    /// Works as [`ChangeLog::object`]. `None` if another session holds the grant.
+    /// Works as [`ChangeLog::object`]. `None` if another session may have logged changes of the object.
     pub(crate) fn logged_state(&self, id: ObjectId) -> Option<(Option<MadeObject>, bool)> {
         let session = self.session.load();
-        let log = session.log.as_ref().filter(|_| self.is_own_grant(session.key))?;
-        Some(log.object(id))
+        match self.logger_of(id, session.key) {
+            Logger::Nobody => Some((None, false)),
+            Logger::This => session.log.as_ref().map(|log| log.object(id)),
+            Logger::Other => None,
+        }
     }
 
     /// Runs `read` as [`Client::reading`] does. Logged changes of an existing object do not change the
@@ -277,10 +318,16 @@ impl Client {
         self.reading(read)
     }
 
-    /// True if the session with this key holds the grant, and this process has joined it. False in a forked
-    /// child.
-    fn is_own_grant(&self, key: SessionKey) -> bool {
-        self.board().granted_to() == key.raw() && self.key() == key && self.is_current(key)
+    /// Returns the session that may have logged changes of an object. `key` is the present session of this
+    /// client. A forked child has logged nothing.
+    fn logger_of(&self, id: ObjectId, key: SessionKey) -> Logger {
+        let (board, granted) = (self.board(), self.board().granted_to());
+        let holder = if granted == GRANTED_IN_PARTS { board.part_holder(part_of(id)) } else { granted };
+        match holder {
+            0 => Logger::Nobody,
+            _ if holder == key.raw() && self.key() == key && self.is_current(key) => Logger::This,
+            _ => Logger::Other,
+        }
     }
 
     /// Waits until no logged change of the object `id`, or of a name in the directory `id`, waits for the
@@ -292,11 +339,15 @@ impl Client {
             return Ok(());
         }
         let session = self.session.load();
-        let is_own = self.board().granted_to() == session.key.raw();
-        if is_own && session.log.as_ref().is_none_or(|log| log.is_applied(id)) {
+        let is_applied = match self.logger_of(id, session.key) {
+            Logger::Nobody => true,
+            Logger::This => session.log.as_ref().is_none_or(|log| log.is_applied(id)),
+            Logger::Other => false,
+        };
+        if is_applied {
             return Ok(());
         }
-        self.call(ServiceCall::ApplyLogs, 0, 0, &[]).map(drop)
+        self.call(ServiceCall::ApplyLogs, id.raw(), 0, &[]).map(drop)
     }
 
     /// Returns an error if the service could not make a change that this client has taken for made.

@@ -69,6 +69,13 @@ pub enum Appended {
     InDoubt(u64),
 }
 
+impl Appender {
+    /// Gives back the generation that was taken last, because no entry has it.
+    pub fn return_generation(&mut self, generation: u64) {
+        self.generation = generation;
+    }
+}
+
 impl ChangeLog {
     /// Maps the file of a log.
     pub fn map(file: File, lanes: Arc<SharedMemory>, who: Credentials) -> Result<ChangeLog> {

@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EyrieSvc");
 /// Version of the protocol. A client and a service of different versions refuse each other.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Number of lanes for requests of ordinary size.
 pub const LANES: usize = 16;
@@ -196,7 +196,7 @@ pub enum ServiceCall {
     /// number of the answer is 1 if the volume has quotas, and the other number is the count of all accounts.
     /// The data are a [`SentQuota`](crate::sent::SentQuota) for each account.
     Quotas,
-    /// Apply the entries of the session that holds the grant of the volume. If that is another session, also
+    /// Apply the logged changes of the object `id`. If another session holds the grant of the object, also
     /// take the grant back.
     ApplyLogs,
 }

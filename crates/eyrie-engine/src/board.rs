@@ -3,24 +3,26 @@
 //! The process that changes the volume stores the counts. If other processes read the volume, they map the
 //! board for reading. Otherwise the board is memory of the changing process alone. The board also has the
 //! keys of the sessions, marks of the stripes of objects that have orphans, marks of features that the volume
-//! may use (inode flags, `security.capability`, quotas and shared extents), the session that holds the grant
-//! of the volume, and a mark that the owner has saved the volume.
+//! may use (inode flags, `security.capability`, quotas and shared extents), the sessions that hold the grants
+//! of the volume or of its parts, and a mark that the owner has saved the volume.
 //!
 //! Each pair of counts works as a sequence lock: a change increments the first count when it begins, and the
 //! second one when it ends. A reader loads the second count, and then the first one. If the two counts are
 //! equal, no change was in progress when the reader loaded the first count.
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use eyrie_medium::shared::{SharedAccess, SharedMemory, announce_store};
 use eyrie_medium::sync::{interleave, wait};
 
 use crate::claims::{STRIPES, stripe_of};
+use crate::spread::spread;
 use crate::{Error, ObjectId, Result};
 
 /// Size of a board, in bytes.
-const BOARD_BYTES: usize = (ORPHANS + STRIPES / 64) * 8;
+const BOARD_BYTES: usize = (PART_GRANTS + PARTS) * 8;
 /// Words of a cache line. Each group of words that change together has a line of its own.
 const LINE: usize = 8;
 const REDO_STARTED: usize = 0;
@@ -43,6 +45,14 @@ const SESSIONS: usize = 256;
 pub const MOST_SESSIONS: usize = 256;
 /// First of the words with one bit for each stripe of objects.
 const ORPHANS: usize = SESSIONS + MOST_SESSIONS;
+/// First of the words with the sessions that hold the grants of the parts.
+const PART_GRANTS: usize = ORPHANS + STRIPES / 64;
+/// Number of parts of a volume.
+const PARTS: usize = if cfg!(feature = "shuttle") { 1 << 10 } else { 1 << 16 };
+/// Number of neighbouring objects whose parts a session gets together.
+const NEIGHBOURS: usize = if cfg!(feature = "shuttle") { 1 } else { 64 };
+/// The result of [`Board::granted_to`] while sessions hold grants of parts.
+pub const GRANTED_IN_PARTS: u64 = u64::MAX;
 
 /// Attempts to read while a redo record is being applied, before a reader asks if the applying process still
 /// lives. These attempts take some milliseconds.
@@ -93,6 +103,24 @@ impl SessionKey {
     pub fn is_of_owner(self, owner: u64) -> bool {
         self.0 >> 32 == owner & 0xffff_ffff
     }
+}
+
+/// Returns the number of the *part* of a volume that an object belongs to. A part is a set of objects with
+/// one grant: a few objects, which need not be neighbours.
+#[inline]
+pub fn part_of(id: ObjectId) -> usize {
+    spread(id, PARTS)
+}
+
+/// Returns the parts of the objects that were probably made together with an object, and that object's own.
+pub fn parts_beside(id: ObjectId) -> Range<usize> {
+    let part = part_of(id);
+    if id.is_directory() {
+        return part..part + 1;
+    }
+    // The objects of a header chunk have successive parts.
+    let first = part & !(NEIGHBOURS - 1);
+    first..first + NEIGHBOURS
 }
 
 /// The counts of a volume that readers compare.
@@ -166,8 +194,9 @@ impl Board {
         self.word_to_store(SESSIONS + key.place()).store(0, Ordering::SeqCst);
     }
 
-    /// Returns the key of the session that holds the *grant* of the volume, as a number, or 0. The changes of
-    /// that session may be in its [log](crate::change_log), and not in the volume yet.
+    /// Returns the key of the session that holds the *grant* of the volume, as a number. The changes of that
+    /// session may be in its [log](crate::change_log), and not in the volume yet. Returns 0 if all logs are
+    /// applied, and [`GRANTED_IN_PARTS`] if sessions may hold grants of parts ([`Board::part_holder`]).
     #[inline(always)]
     pub fn granted_to(&self) -> u64 {
         interleave();
@@ -179,6 +208,42 @@ impl Board {
     pub fn grant_to(&self, key: Option<SessionKey>) {
         interleave();
         self.word_to_store(GRANT).store(key.map_or(0, SessionKey::raw), Ordering::SeqCst);
+    }
+
+    /// Tells the clients to look at the grants of parts.
+    pub fn grant_in_parts(&self) {
+        interleave();
+        self.word_to_store(GRANT).store(GRANTED_IN_PARTS, Ordering::SeqCst);
+    }
+
+    /// Returns the key of the session that holds the grant of a part, as a number, or 0.
+    #[inline]
+    pub fn part_holder(&self, part: usize) -> u64 {
+        interleave();
+        self.word(PART_GRANTS + part).load(Ordering::SeqCst)
+    }
+
+    /// Gives the grant of a part to a session, or takes it back. Before this call, the caller has applied the
+    /// log of the session that held the grant.
+    pub fn give_part(&self, part: usize, key: Option<SessionKey>) {
+        interleave();
+        self.word_to_store(PART_GRANTS + part).store(key.map_or(0, SessionKey::raw), Ordering::SeqCst);
+    }
+
+    /// Takes back the grants of all parts of a session. Before this call, the caller has applied its log.
+    pub fn take_parts(&self, key: SessionKey) {
+        for word in &self.memory.words()[PART_GRANTS..][..PARTS] {
+            if word.load(Ordering::Relaxed) == key.0 {
+                announce_store();
+                word.store(0, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// True if a session holds the grant of the part with this object.
+    #[inline]
+    pub fn is_held_by(&self, id: ObjectId, key: SessionKey) -> bool {
+        self.part_holder(part_of(id)) == key.0
     }
 
     /// Tells the clients that the owner has saved the volume and will not change it again.

@@ -21,7 +21,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::clock::Clock;
 use crate::locks::LockClient;
-use crate::logs::Logs;
+use crate::logs::{Logs, RequestedObjects};
 use crate::session::{Joined, Session};
 
 /// Maximum number of reserved ids of one session.
@@ -149,7 +149,10 @@ impl Requests {
             call => sees_changes(call),
         });
         let takes_storage = matches!(call, Some(ServiceCall::Apply | ServiceCall::Reserve));
-        let is_ready = !needs_applied_log || self.logs.before_request(engine, &mut self.clock, joined.number);
+        let has_room = request.data_bytes <= room as u64;
+        self.buffer.resize(if has_room { request.data_bytes as usize } else { 0 }, 0);
+        joined.lanes.read(start, &mut self.buffer);
+        let is_ready = !needs_applied_log || self.apply_logs(engine, joined.number, call, request.id);
         if !is_ready && waits_for_storage {
             return false;
         }
@@ -157,9 +160,7 @@ impl Requests {
             // A logged change still waits for storage. The pin of this client may hold this storage back, so
             // the client repeats the call under another pin.
             Err(Error::Stale)
-        } else if request.data_bytes <= room as u64 {
-            self.buffer.resize(request.data_bytes as usize, 0);
-            joined.lanes.read(start, &mut self.buffer);
+        } else if has_room {
             self.handle(engine, who, joined, lane, &request)
         } else {
             Err(Error::Invalid("a request with more data than its lane holds"))
@@ -212,6 +213,28 @@ impl Requests {
         true
     }
 
+    /// Applies the logged changes of the objects of a request. Returns false if an entry has to wait for free
+    /// storage.
+    fn apply_logs(&mut self, engine: &Scm, number: u64, call: Option<ServiceCall>, id: u64) -> bool {
+        let Requests { logs, clock, buffer, .. } = self;
+        let decoded = if call == Some(ServiceCall::Apply) && logs.wants_objects(number) {
+            decode(buffer).ok()
+        } else {
+            None
+        };
+        let op = decoded.as_ref().map(|(decoded, _)| decoded.op());
+        // Storage that is promised to the entries of other sessions must be left to them.
+        let is_left = op
+            .as_ref()
+            .is_none_or(|op| engine.leaves_promised_storage(storage_of(op)) && !may_set_feature(op));
+        let objects = match (&op, call.filter(|call| has_one_object(*call)), ObjectId::from_raw(id)) {
+            (Some(op), ..) if is_left => RequestedObjects::Of(op),
+            (None, Some(_), Some(id)) => RequestedObjects::One(id),
+            _ => RequestedObjects::All,
+        };
+        logs.before_request(engine, clock, number, objects)
+    }
+
     fn handle(
         &mut self,
         engine: &Scm,
@@ -226,7 +249,13 @@ impl Requests {
             ServiceCall::Apply => {
                 return self.apply(engine, who, joined, lane, request);
             }
-            ServiceCall::Reserve => return reserve(engine, joined, request),
+            ServiceCall::Reserve => {
+                let done = reserve(engine, joined, request)?;
+                let ids = done.data.as_chunks::<8>().0.iter().map(|raw| u64::from_le_bytes(*raw));
+                let ids: Vec<_> = ids.filter_map(ObjectId::from_raw).collect();
+                self.logs.give_reserved(engine, &mut self.clock, joined.number, &ids);
+                return Ok(done);
+            }
             ServiceCall::Unreserve => {
                 // Only an id that this session has reserved goes back.
                 if lock(&joined.reserved).remove(&id()?) {
@@ -367,6 +396,36 @@ impl Requests {
 fn sees_changes(call: ServiceCall) -> bool {
     use ServiceCall::{BringPages, EndWait, Notices, Unreserve, Unwatch};
     !matches!(call, BringPages | EndWait | Notices | Unreserve | Unwatch)
+}
+
+/// True for an Op that may set a feature with which no change is deferred: quotas, capabilities, inode flags.
+fn may_set_feature(op: &Op<'_>) -> bool {
+    match op {
+        Op::SetXattr { .. } | Op::RemoveXattr { .. } => true,
+        Op::SetAttributes { change, .. } => change.flags.is_some() || change.project.is_some(),
+        _ => false,
+    }
+}
+
+/// Returns an upper bound of the storage that an Op may need, in bytes.
+fn storage_of(op: &Op<'_>) -> u64 {
+    const EACH: u64 = 128 << 10;
+    match *op {
+        Op::Fallocate { length, .. } | Op::CloneRange { length, .. } => length.saturating_add(EACH),
+        Op::Batch { ops, .. } => ops.iter().map(storage_of).fold(EACH, u64::saturating_add),
+        _ => op.data_len() + EACH,
+    }
+}
+
+/// True for a request about one object, whose id it names.
+fn has_one_object(call: ServiceCall) -> bool {
+    use ServiceCall::{
+        ApplyLogs, Attributes, Closed, EndLocks, FindLock, IsOrphan, Seal, TryLock, Version, WaitFor,
+    };
+    matches!(
+        call,
+        ApplyLogs | Attributes | Closed | EndLocks | FindLock | IsOrphan | Seal | TryLock | Version | WaitFor
+    )
 }
 
 /// Returns some of the accounts that a user may see, from the account number `from` on, and their number.

@@ -147,9 +147,10 @@ impl Service {
         let admits_others = options.users.as_ref().is_none_or(|users| !users.is_empty());
         let defers_changes =
             options.defers_changes && engine.volume().medium().kind() == MediumKind::Dram && volume.is_dir();
+        let grants_parts = options.grants_parts;
         let mut service = Service::start_on(engine, segment, socket, options)?;
         if defers_changes {
-            service.requests.logs().0.begin(volume)?;
+            service.requests.logs().0.begin(volume, grants_parts)?;
         }
         if admits_others {
             service.directory = SearchableDirectory::of_volume(volume, socket)
@@ -295,7 +296,7 @@ impl Service {
         let (logs, clock) = self.requests.logs();
         let swept = logs.sweep(&self.engine, clock);
         let (mut has_work, mut is_full) = (swept != Swept::Nothing, swept == Swept::Full);
-        let lacks_room = logs.holder().filter(|_| is_full);
+        let lacks_room = logs.lacking_storage().filter(|_| is_full);
         for (&number, session) in &mut self.sessions {
             let answered = self.requests.answer_all(&self.engine, session, waits);
             has_work |= answered != Answered::Nothing;

@@ -46,6 +46,10 @@ pub struct ServeArgs {
     /// logs its changes and goes on
     #[arg(long)]
     synchronous: bool,
+    /// Let several programs of one user log changes at the same time, each of files and directories that no
+    /// other program uses
+    #[arg(long, conflicts_with = "synchronous")]
+    grants_of_parts: bool,
     /// Serve in this process, and return when it is stopped
     #[arg(long, short)]
     foreground: bool,
@@ -107,6 +111,9 @@ pub fn run(arguments: &ServeArgs, output: &mut Output) -> Result<()> {
     if arguments.synchronous {
         words.push("--synchronous".into());
     }
+    if arguments.grants_of_parts {
+        words.push("--grants-of-parts".into());
+    }
     words.extend(["--".into(), real(&arguments.volume).into()]);
     background::start(&words, &arguments.volume)?;
     if arguments.json {
@@ -125,6 +132,7 @@ fn options(arguments: &ServeArgs) -> Result<ServeOptions> {
     let mut options = ServeOptions::default();
     options.paged = volumes::paged();
     options.defers_changes = !arguments.synchronous;
+    options.grants_parts = arguments.grants_of_parts;
     let (mut known, names) = (Vec::new(), Names::of_host());
     for name in &arguments.allow {
         if name == "all" {
@@ -173,6 +181,7 @@ mod tests {
                 socket: None,
                 allow: vec![user.to_owned()],
                 synchronous: false,
+                grants_of_parts: false,
                 foreground: true,
                 json: false,
                 quiet: false,

@@ -20,8 +20,12 @@ use crate::served::{Program, Service};
 const TAIL: u64 = 0;
 /// Offset of the ring of entries in the file of a log.
 const RING: u64 = 4096;
-/// Offset of the mark that the session at the first place holds the grant, in the table of logs.
+/// Size of the slot of a session in the table of logs, and the offset of its grant in the slot.
+const SLOT_BYTES: u64 = 4096;
 const GRANTED: u64 = 32;
+/// The grants of parts, and of the whole volume.
+const PARTS: u64 = 1;
+const WHOLE: u64 = 2;
 /// Number of changes after which a client surely has the grant.
 const CHANGES: u64 = 200;
 
@@ -52,23 +56,31 @@ impl Holder {
     }
 }
 
-/// Suspends a service while its only program holds the grant. On a busy host, the service may have taken the
-/// grant back since the last change of the program.
+/// Suspends a service while its only program holds the grant of the volume. The program gets this grant when
+/// no other program has used the volume for a while.
 fn suspend_beside_grant(sandbox: &Sandbox, service: &Service, program: &Program) {
-    let table = fs::File::open(sandbox.path("vol/sessions")).unwrap();
-    for _ in 0..100 {
+    for _ in 0..200 {
         let file = program.files.options().write(true).create(true).open("/scratch").unwrap();
         (0..CHANGES).for_each(|word| _ = file.write_at(&word.to_le_bytes(), 0).unwrap());
         drop(file);
         service.suspend();
-        let mut granted = [0; 8];
-        table.read_exact_at(&mut granted, GRANTED).unwrap();
-        if u64::from_le_bytes(granted) == 1 {
+        if grants(sandbox)[0] == WHOLE {
             return;
         }
         service.resume();
+        std::thread::sleep(Duration::from_millis(5));
     }
     panic!("the program never holds the grant");
+}
+
+/// Returns the grants of the first sessions, as the service notes them.
+fn grants(sandbox: &Sandbox) -> [u64; 4] {
+    let table = fs::File::open(sandbox.path("vol/sessions")).unwrap();
+    [0, 1, 2, 3].map(|slot| {
+        let mut granted = [0; 8];
+        table.read_exact_at(&mut granted, slot * SLOT_BYTES + GRANTED).unwrap();
+        u64::from_le_bytes(granted)
+    })
 }
 
 fn append(mut file: &File<Files>, word: u64) {
@@ -228,6 +240,66 @@ fn logged_changes_outlive_the_service() {
     let service = Service::start(&sandbox);
     (1100..1200).for_each(|word| append(&file, word));
     Holder { sandbox, service, program, file }.end(1200);
+}
+
+/// Makes files in a directory with an earlier file, moves and removes some, and writes to one of them.
+fn change_directory(program: &Program, dir: &str, round: u32) {
+    let files = &program.files;
+    let path = |name: &str| format!("{dir}/{name}-{round}");
+    for number in 0..20 {
+        files.write(path(&format!("new{number}")), b"new").unwrap();
+    }
+    files.rename(path("new1"), path("moved")).unwrap();
+    files.rename(path("new2"), path("new3")).unwrap();
+    files.unlink(path("new4").as_str().into()).unwrap();
+    let file = files.options().write(true).open(path("new5")).unwrap();
+    file.write_all_at(b"written", 0).unwrap();
+}
+
+/// Two programs change separate directories while the service is suspended. Each change is made, also if the
+/// service is killed.
+#[test]
+fn programs_in_separate_directories_need_no_service() {
+    for is_killed in [false, true] {
+        let sandbox = Sandbox::with_volume("512M");
+        let service = Service::start_with(&sandbox, &["--grants-of-parts"]);
+        let programs = [(); 2].map(|()| Program::start(&sandbox));
+        let dirs = ["/first", "/second"];
+        for (program, dir) in programs.iter().zip(dirs) {
+            program.files.mkdir(dir.into(), 0o755).unwrap();
+        }
+        let mut round = 0;
+        // Both programs get the grants of their directories, and have ids for new files.
+        while {
+            for (program, dir) in programs.iter().zip(dirs) {
+                change_directory(program, dir, round);
+            }
+            round += 1;
+            assert!(round < 1000, "the programs never hold grants at the same time");
+            round < 10 || !grants(&sandbox).starts_with(&[PARTS, PARTS])
+        } {}
+        service.suspend();
+        for (program, dir) in programs.iter().zip(dirs) {
+            change_directory(program, dir, round);
+        }
+        let service = if is_killed {
+            service.kill();
+            Service::start_with(&sandbox, &["--grants-of-parts"])
+        } else {
+            service.resume();
+            service
+        };
+        // Each program sees the changes of the other.
+        for (program, dir) in programs.iter().rev().zip(dirs) {
+            let read = |name: &str| program.files.read(format!("{dir}/{name}-{round}")).unwrap();
+            assert_eq!([read("moved"), read("new3"), read("new5")], [&b"new"[..], b"new", b"written"]);
+            let names = program.files.read_dir(dir).unwrap().count();
+            assert_eq!(names, 18 * (round as usize + 1));
+        }
+        let [first, second] = programs;
+        drop(first);
+        second.end(service, &sandbox);
+    }
 }
 
 /// A check sees the changes that a killed service has not applied. The repair of a damaged volume tells that

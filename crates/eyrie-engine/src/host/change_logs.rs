@@ -30,7 +30,7 @@ const KEY: usize = 0;
 const APPLIED: usize = 1;
 const IDS: usize = 2;
 const GROUPS: usize = 3;
-/// 1 while the session holds the grant. A log without the grant has no entry to apply.
+/// The [`LogGrant`] of the session. A log without a grant has no entry to apply.
 const GRANTED: usize = 4;
 /// The next number that the log may give to a new object, and the end of these numbers.
 const GENERATION: usize = 5;
@@ -77,6 +77,17 @@ pub fn provision_log(log: &File) -> Result<()> {
     let mode = rustix::fs::FallocateFlags::empty();
     host::call(|| rustix::fs::fallocate(log, mode, 0, LOG_FILE_BYTES as u64))
         .map_err(|errno: rustix::io::Errno| io_fault("providing memory for a change log", errno.into()))
+}
+
+/// The grant of a session that logs changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogGrant {
+    /// The session logs nothing.
+    Nothing = 0,
+    /// Grants of parts of the volume.
+    Parts = 1,
+    /// The grant of the whole volume.
+    Whole = 2,
 }
 
 /// The table of the logs of a service.
@@ -148,10 +159,10 @@ impl LogTable {
         self.store(key.place(), APPLIED, position);
     }
 
-    /// Notes if a session holds the grant. The note comes before the first entry and after the last one is
-    /// applied.
-    pub fn set_granted(&self, key: SessionKey, is_granted: bool) {
-        self.store(key.place(), GRANTED, is_granted.into());
+    /// Notes the grant of a session. The note of a grant comes before the first entry, and the note of no
+    /// grant after the last entry is applied.
+    pub fn set_granted(&self, key: SessionKey, grant: LogGrant) {
+        self.store(key.place(), GRANTED, grant as u64);
     }
 
     /// Notes the numbers that the log may give to new objects.

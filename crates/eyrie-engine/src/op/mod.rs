@@ -7,6 +7,7 @@
 pub mod encode;
 mod fallocate;
 mod limits;
+mod touched;
 
 use eyrie_medium::Medium;
 
@@ -18,6 +19,7 @@ pub use limits::{
     CAPABILITY_XATTR, DEVICE_MAX, FILE_MAX, NAME_MAX, TARGET_MAX, VALUE_MAX, XATTR_LIST_MAX, XATTR_NAME_MAX,
     XATTR_SIZE_MAX, is_target,
 };
+pub use touched::Touched;
 
 /// Owner and permissions of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -445,7 +447,7 @@ impl Op<'_> {
     }
 
     /// Returns the number of bytes of files and values that this Op stores.
-    pub(crate) fn data_len(&self) -> u64 {
+    pub fn data_len(&self) -> u64 {
         match *self {
             Op::Write { data, .. }
             | Op::Append { data, .. }

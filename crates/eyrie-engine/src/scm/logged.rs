@@ -6,6 +6,7 @@ use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::Scm;
 use crate::access::{AccessRules, Credentials, Requester, may_exceed_limits};
+use crate::board::SessionKey;
 use crate::change_log::{EntryHead, GENERATIONS, NO_DETAIL};
 use crate::op::encode::decode_unsummed;
 use crate::{AttributeChange, Engine, Error, ObjectId, Op, RenameMode, Result, Time};
@@ -23,6 +24,8 @@ pub struct LoggedEntry<'a> {
     pub op: &'a [u8],
     /// The time of the change.
     pub now: Time,
+    /// Some if the session of the log must hold the grants of the parts with all objects of the change.
+    pub holder: Option<SessionKey>,
     /// True if a dead service has left the log. This entry may then be applied already, if it is the first
     /// one.
     pub is_left: bool,
@@ -61,7 +64,7 @@ impl Scm {
         entry: &LoggedEntry<'_>,
         may_use: impl FnOnce(ObjectId, u64) -> bool,
     ) -> Result<Option<ObjectId>> {
-        let &LoggedEntry { who, head, op, now, is_left } = entry;
+        let &LoggedEntry { who, head, op, now, holder, is_left } = entry;
         let (decoded, length) =
             decode_unsummed(op).map_err(|_| Error::Invalid("a damaged entry of a log"))?;
         if length != op.len() {
@@ -77,6 +80,11 @@ impl Scm {
             Checked::IsMade => return Ok(None),
             Checked::ToMake(new) => new,
         };
+        if let Some(key) = holder
+            && !self.holds_objects(key, &op, head, new)?
+        {
+            return Err(Error::Invalid("a log with an object of another session"));
+        }
         if let Some(id) = new
             && !may_use(id, head.detail)
         {
@@ -102,6 +110,31 @@ impl Scm {
                 Err(error)
             }
         }
+    }
+
+    /// True if a session holds the grants of the objects of an Op. `new` is the new object, if the Op makes
+    /// one.
+    fn holds_objects(
+        &self,
+        key: SessionKey,
+        op: &Op<'_>,
+        head: &EntryHead,
+        new: Option<ObjectId>,
+    ) -> Result<bool> {
+        let board = self.volume.board();
+        let holds = |id| board.is_held_by(id, key);
+        let holds_named = || ObjectId::from_raw(head.detail).is_some_and(holds);
+        Ok(match *op {
+            Op::Write { id, .. } | Op::SetSize { id, .. } | Op::SetAttributes { id, .. } => holds(id),
+            Op::Create { dir, id, .. } => holds(dir) && holds(id),
+            Op::Put { dir, name, .. } => {
+                let changed = if new.is_some() { new } else { self.lookup(dir, name)? };
+                holds(dir) && changed.is_some_and(holds)
+            }
+            Op::Unlink { dir, .. } | Op::Erase { dir, .. } => holds(dir) && holds_named(),
+            Op::Rename { from_dir, to_dir, .. } => holds(from_dir) && holds(to_dir) && holds_named(),
+            _ => false,
+        })
     }
 
     /// Compares the Op of an entry with the volume, and with the detail in the head of the entry. Returns the

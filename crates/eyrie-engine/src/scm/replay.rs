@@ -23,29 +23,32 @@ impl Scm {
             // The header of an object without a name is free now, and the log may name the object.
             self.reset_free_headers()?;
         }
+        // Growth of directories must leave the storage that all entries need.
+        let mut left = Vec::new();
         for log in logs {
-            self.replay_log(&mut reader, &log, to_change)?;
+            let tail = log.tail(to_change)?;
+            let needed = storage_of_entries(&mut reader, &log, tail);
+            left.push((log, tail, needed));
         }
+        let mut promised: u64 = left.iter().map(|(_, _, needed)| needed).sum();
+        for (log, tail, needed) in left {
+            self.promise_storage(promised);
+            self.replay_log(&mut reader, &log, tail, to_change)?;
+            promised -= needed;
+        }
+        self.promise_storage(0);
         if to_change {
             remove_left(place);
         }
         Ok(())
     }
 
-    fn replay_log(&self, reader: &mut LogReader, log: &LeftLog, to_change: bool) -> Result<()> {
-        let tail = log.tail(to_change)?;
-        // Growth of directories must leave the storage that all entries need. The second read reports errors.
-        let mut needed = 0;
-        let _ = reader.read(&log.file, log.applied, tail, RING_BYTES, |_, head, _| {
-            needed += storage_of_entry(head.bytes.into());
-            true
-        });
-        self.promise_storage(needed);
+    fn replay_log(&self, reader: &mut LogReader, log: &LeftLog, tail: u64, to_change: bool) -> Result<()> {
         let (mut applied, mut noted, mut failed) = (log.applied, Ok(()), false);
         let generations = Cell::new(log.generations.start);
         let read = reader.read(&log.file, log.applied, tail, RING_BYTES, |position, head, op| {
             let now = SystemTime::now().into();
-            let entry = LoggedEntry { who: &log.who, head, op, now, is_left: true };
+            let entry = LoggedEntry { who: &log.who, head, op, now, holder: None, is_left: true };
             if let Err(error) = self.apply_left(log, &entry, &generations)
                 && !std::mem::replace(&mut failed, true)
             {
@@ -59,7 +62,6 @@ impl Scm {
             // because an entry that changes a name depends on the entries before it.
             noted.is_ok()
         });
-        self.promise_storage(0);
         noted?;
         match read {
             Ok(_) => {}
@@ -101,6 +103,17 @@ impl Scm {
     }
 }
 
+/// Returns the storage that the entries of a log may need, in bytes.
+fn storage_of_entries(reader: &mut LogReader, log: &LeftLog, tail: u64) -> u64 {
+    let mut needed = 0;
+    // A later read reports errors.
+    let _ = reader.read(&log.file, log.applied, tail, RING_BYTES, |_, head, _| {
+        needed += storage_of_entry(head.bytes.into());
+        true
+    });
+    needed
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -119,7 +132,7 @@ mod tests {
     use crate::change_log::{
         ENTRY_HEAD_BYTES, EntryHead, FINAL, HEAD_BYTES, LOG_FILE_BYTES, NO_DETAIL, TAIL,
     };
-    use crate::host::LogTable;
+    use crate::host::{LogGrant, LogTable};
     use crate::op::encode::encode_unsummed;
     use crate::volume::{MediumChoice, Options};
     use crate::{Content, Kind, ObjectId, Op, Owner, RenameMode, SetIds, Time};
@@ -162,7 +175,7 @@ mod tests {
             let table = LogTable::create(&path).expect("room");
             let key = SessionKey::new(1, 1, 3);
             let log = table.begin(key, who).expect("room").expect("few groups");
-            table.set_granted(key, true);
+            table.set_granted(key, LogGrant::Parts);
             table.set_generations(key, &(generation..generation + 2));
             Killed { place, log, file, root, reserved, generation, tail: 0 }
         }

@@ -31,7 +31,7 @@ pub use open::{Opened, Volume};
 pub use scrub::Scrubbed;
 pub use view::VolumeView;
 
-pub use crate::host::{LogTable, create_from, has_unapplied_entries, provision_log, segment_path};
+pub use crate::host::{LogGrant, LogTable, create_from, has_unapplied_entries, provision_log, segment_path};
 pub use crate::space::{Marks, Overlap, Space};
 pub use crate::tables::layout::{self, FORMAT_VERSION, REDO_SLOT_BYTES, REDO_SLOTS, redo_slot};
 pub use crate::tables::{Geometry, MIN_HOST_BYTES, MediumChoice, Options};

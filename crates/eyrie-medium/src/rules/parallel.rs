@@ -168,20 +168,25 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
         OwnNamesAreSeen "own-names-are-seen" on ServiceScheduler, "deferred::readers_see_each_answered_name":
             "A client looks for a name among its logged changes before it looks in the volume.",
             "it looks only in the volume";
+        HeldPartsAreCompared "held-parts-are-compared" on ServiceScheduler, "deferred::":
+            "A client logs a change only if its session holds the grants of all objects of the change.",
+            "it logs every change";
     }
-    Processes in "eyrie-service/src/logs.rs" {
-        RequestsStopAppends "requests-stop-appends" on ServiceScheduler, "deferred::":
-            "A log is sealed while the service handles a request of its session.",
-            "the log is open";
-        GrantComesFirst "grant-comes-first" on ServiceScheduler, "deferred::":
-            "A service names the holder of the grant on the board before it opens the log of the holder.",
-            "it opens the log first";
+    Processes in "eyrie-service/src/logs/grants.rs" {
+        NamedObjectsAreTaken "named-objects-are-taken" on ServiceScheduler, "deferred::":
+            "Before a request, a service takes back the grants of the objects whose names the request has.",
+            "it takes back only the grants of the objects whose ids the request has";
         GrantEndsAfterItsEntries "grant-ends-after-its-entries" on ServiceScheduler, "deferred::":
             "A service clears the grant only after it has applied the log.",
             "it clears the grant first";
         GrantIsNoted "grant-is-noted" on Services, "deferred::logged_changes_outlive":
             "A service notes the holder of the grant in the table of logs before the first entry.",
             "it notes no holder, and the next owner applies no log";
+    }
+    Processes in "eyrie-service/src/logs.rs" {
+        RequestsStopAppends "requests-stop-appends" on ServiceScheduler, "deferred::":
+            "A log is sealed while the service handles a request of its session.",
+            "the log is open";
         EntryIsAppliedBeforeItCounts "entry-is-applied-before-it-counts" on ServiceScheduler, "deferred::":
             "A service notes an entry as applied only after it has applied it.",
             "it notes the entry first";

@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use eyrie::{Errno, OpenFlags, Posix, PosixExt};
 use eyrie_client::protocol::{
     LOG_APPLIED, LOG_FAILED, LOG_GENERATION, LOG_TAIL, LaneRequest, LogWord, ServiceCall,
 };
+use eyrie_engine::board::GRANTED_IN_PARTS;
 use eyrie_engine::change_log::{EntryHead, HEAD_BYTES, RING_BYTES};
 use eyrie_engine::op::encode::encode_unsummed;
 use eyrie_engine::{Content, Kind, ObjectId, Op, Owner, SetIds, Time};
@@ -20,6 +22,9 @@ use crate::hostile::RawSession;
 
 const OWNER: Owner = Owner { mode: 0o600, uid: 0, gid: 0 };
 const TIME: Time = Time::new(1, 0);
+
+/// Offset of the word with the grant of the volume, in the file of the board.
+const GRANT_AT: u64 = 320;
 
 /// A session that holds the grant, and its file `/egg` with a byte of 5.
 struct RawHolder {
@@ -33,10 +38,24 @@ impl RawHolder {
         let (dir, id, content) = (session.root, session.reserve(Kind::File), Content::Empty);
         assert_eq!(session.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: TIME }), 0);
         let holder = RawHolder { session, file: id };
-        while holder.word().is_sealed() {
-            assert_eq!(holder.session.apply(&holder.write(&[5])), 0);
-        }
+        holder.get_grant();
         holder
+    }
+
+    /// Makes changes until the session holds the grant of the volume. Other sessions have to be quiet for a
+    /// while.
+    fn get_grant(&self) {
+        while self.word().is_sealed() || [0, GRANTED_IN_PARTS].contains(&self.granted_to()) {
+            assert_eq!(self.session.apply(&self.write(&[5])), 0);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Returns the word of the board with the grant of the volume.
+    fn granted_to(&self) -> u64 {
+        let mut word = [0; 8];
+        self.session.files[1].read_exact_at(&mut word, GRANT_AT).unwrap();
+        u64::from_le_bytes(word)
     }
 
     fn write<'a>(&self, data: &'a [u8]) -> Op<'a> {
@@ -198,7 +217,7 @@ fn readers_see_every_change_that_was_answered() {
                 assert!(number >= last, "{number} after {last}");
                 last = number;
                 reads.fetch_add(1, Ordering::SeqCst);
-                std::thread::sleep(std::time::Duration::from_micros(200));
+                std::thread::sleep(Duration::from_micros(200));
             }
         });
         let file = writer.open("/number".into(), OpenFlags::WRITE, 0).unwrap();
@@ -235,9 +254,7 @@ fn new_object_uses_up_its_id_and_its_generation() {
     assert_eq!(other.metadata("/forged").unwrap().inode, inode);
     other.remove_file("/forged").unwrap();
 
-    while holder.word().is_sealed() {
-        assert_eq!(holder.session.apply(&holder.write(&[5])), 0);
-    }
+    holder.get_grant();
     holder.log(&holder.create(holder.session.reserve(Kind::File)), generation);
     assert_eq!(other.metadata("/forged").unwrap_err().errno(), Errno::NOENT);
     assert!(holder.has_failed());

@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use eyrie_client::Client;
+use eyrie_engine::board::{SessionKey, part_of};
 use eyrie_engine::change_log::TAIL;
 use eyrie_engine::{Engine, Kind, ObjectId};
 use eyrie_medium::epoch;
@@ -172,10 +173,14 @@ fn make_calls(client: &Client, number: usize, task: &Task, memory: &SharedMemory
     })
 }
 
-/// Makes changes until the client has held the grant for a while.
+/// Makes changes until the client has held the grant of the volume, or of the file of these changes, for a
+/// while.
 fn take_grant(client: &Client, objects: &Objects, hold: Duration) {
-    while client.volume().board().granted_to() != client.session() {
+    let board = client.volume().board();
+    let key = || SessionKey::from_raw(client.session());
+    while board.granted_to() != client.session() && !board.is_held_by(objects.file, key()) {
         change_nothing(client, objects);
+        std::thread::sleep(Duration::from_micros(200));
     }
     let granted = Instant::now();
     while granted.elapsed() < hold {
@@ -328,9 +333,16 @@ impl Histories {
             std::thread::sleep(Duration::from_micros(100));
         }
         let (was_granted, before) = self.progress();
+        let host = Arc::clone(&self.host);
+        let holders = || {
+            let board = host.volume().board();
+            (board.granted_to(), board.part_holder(part_of(objects.file)))
+        };
+        let first_holders = holders();
         start_together(&words[WAITING]);
         let mut history = self.collect(&plan);
-        let (is_granted, after) = self.progress();
+        let has_new_holders = holders() != first_holders;
+        let (_, after) = self.progress();
         let looks = plan.looks(&objects).into_iter();
         let clock = &self.memory.words()[CLOCK];
         history.push(looks.map(|look| HistoryCall::record(&*self.host, clock, look)).collect());
@@ -338,7 +350,7 @@ impl Histories {
         coverage.granted += u64::from(was_granted);
         coverage.logged += u64::from(after > before);
         coverage.given += u64::from(after > before && !was_granted);
-        coverage.taken_back += u64::from(was_granted && !is_granted);
+        coverage.taken_back += u64::from(was_granted && has_new_holders);
         coverage.calls += history.iter().map(Vec::len).sum::<usize>();
         coverage.overlaps += linear::count_overlaps(&history);
         if linear::explain(&model, &history).is_none() {
@@ -399,7 +411,7 @@ fn explain_all(count: u64, worker: impl Fn(&Path, usize) -> Worker) {
         histories.end();
     }
     println!("{coverage:?}");
-    assert!(coverage.logged > count / 10 && coverage.taken_back > count / 2, "{coverage:?}");
+    assert!(coverage.logged > count / 10 && coverage.taken_back > count / 5, "{coverage:?}");
     assert!(coverage.overlaps > 0);
 }
 

@@ -48,6 +48,7 @@ struct Served {
 fn small_cache() -> ServeOptions {
     let mut options = ServeOptions::default();
     options.paged.memory_bytes = PagedOptions::MIN_MEMORY_BYTES;
+    options.grants_parts = true;
     options
 }
 

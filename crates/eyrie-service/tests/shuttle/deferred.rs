@@ -24,23 +24,25 @@ fn read_number(engine: &impl Engine, name: &[u8]) -> usize {
     })
 }
 
-/// Two threads of a client write rising numbers, each to its own file, and two threads of another client read
-/// them. A read that begins after a write has returned gives no lower number.
-#[test]
-fn readers_see_each_answered_number() {
+/// Two writers write rising numbers, each to its own file, and two threads of another client read them. A
+/// read that begins after a write has returned gives no lower number. `is_one_client` is true if both writers
+/// are threads of one client.
+fn readers_see_answered_numbers(seed: u64, schedules: usize, is_one_client: bool) {
     let _alone = alone();
     let template = Template::make();
-    run(Bursts::new(11, 600), move || {
+    run(Bursts::new(seed, schedules), move || {
         let mut served = template.serve();
-        let (writer, reader) = (served.client(), served.client());
+        let first = served.client();
+        let second = if is_one_client { Arc::clone(&first) } else { served.client() };
+        let (writers, reader) = ([first, second], served.client());
         let answered = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
-        for name in NAMES {
-            make_file(&writer, name);
-            write_number(&writer, name, 0);
+        for (writer, name) in writers.iter().zip(NAMES) {
+            make_file(writer, name);
+            write_number(writer, name, 0);
         }
         let write = {
             let answered = Arc::clone(&answered);
-            move |file: usize| {
+            move |file: usize, writer: Arc<Client>| {
                 for number in 1..6 {
                     write_number(&writer, NAMES[file], number);
                     answered[file].store(number, Ordering::SeqCst);
@@ -50,8 +52,11 @@ fn readers_see_each_answered_number() {
                 }
             }
         };
-        let second = write.clone();
-        let second = shuttle::thread::spawn(move || second(1));
+        let [first, second] = writers;
+        let second = {
+            let write = write.clone();
+            shuttle::thread::spawn(move || write(1, second))
+        };
         // One reader may read while the service takes the grant back for the other.
         let readers = [0, 1].map(|first| {
             let (reader, answered) = (Arc::clone(&reader), Arc::clone(&answered));
@@ -64,13 +69,128 @@ fn readers_see_each_answered_number() {
                 }
             })
         });
-        write(0);
+        write(0, first);
         second.join().unwrap();
         readers.into_iter().for_each(|it| it.join().unwrap());
-        drop(reader);
-        drop(write);
+        drop((write, reader));
         let engine = served.end();
         assert_eq!(NAMES.map(|name| read_number(&engine, name)), [5, 5]);
+    });
+}
+
+#[test]
+fn readers_see_each_answered_number() {
+    readers_see_answered_numbers(11, 600, true);
+}
+
+#[test]
+fn readers_see_each_answered_number_of_two_clients() {
+    readers_see_answered_numbers(15, 600, false);
+}
+
+/// Two clients append to one file, through two names of which each client renames its own again and again.
+/// Each append is made once, and the last names are right.
+#[test]
+fn clients_that_share_an_object_make_each_change_once() {
+    let _alone = alone();
+    let template = Template::make();
+    run(Bursts::new(16, 600), move || {
+        let mut served = template.serve();
+        let clients = [served.client(), served.client()];
+        make_file(&clients[0], b"egg");
+        let writers = [0, 1].map(|number: u8| {
+            let client = Arc::clone(&clients[usize::from(number)]);
+            shuttle::thread::spawn(move || {
+                let dir = client.root();
+                for turn in 0..4 {
+                    let own = [b'a' + number, b'0' + turn];
+                    make_numbered(&client, &own, usize::from(turn));
+                    repeated(|| {
+                        let id = client.lookup(dir, b"egg")?.ok_or(Error::NotFound)?;
+                        let data = &[number];
+                        client.apply(&Op::Append { id, data, set_ids: SetIds::Keep, time: TIME })
+                    });
+                    // Both clients replace the same name.
+                    let rename = Op::Rename {
+                        from_dir: dir,
+                        from_name: &own,
+                        to_dir: dir,
+                        to_name: b"latest",
+                        mode: RenameMode::Replace,
+                        whiteout: None,
+                        time: TIME,
+                    };
+                    repeated(|| client.apply(&rename));
+                }
+            })
+        });
+        writers.into_iter().for_each(|it| it.join().unwrap());
+        drop(clients);
+        let engine = served.end();
+        let id = engine.lookup(engine.root(), b"egg").unwrap().unwrap();
+        let mut bytes = [9; 64];
+        let count = engine.read(id, 0, &mut bytes).unwrap();
+        let of = |number: u8| bytes[3..count].iter().filter(|&&byte| byte == number).count();
+        assert_eq!((count, [0, 1].map(of)), (11, [4; 2]));
+        assert_eq!(number_of(&engine, b"latest"), Some(3));
+        for own in [b"a0", b"a3", b"b0", b"b3"] {
+            assert_eq!(number_of(&engine, own), None);
+        }
+    });
+}
+
+/// A client appends to a file, whose bytes another client replaces by the name of the file. Each append comes
+/// as a whole before or after each replacement, so no byte between them is missing.
+#[test]
+fn appends_beside_puts_leave_no_hole() {
+    let _alone = alone();
+    let template = Template::make();
+    run(Bursts::new(17, 600), move || {
+        let mut served = template.serve();
+        let (appender, putter) = (served.client(), served.client());
+        make_file(&appender, b"egg");
+        let appending = {
+            let appender = Arc::clone(&appender);
+            shuttle::thread::spawn(move || {
+                let find = || repeated(|| appender.lookup(appender.root(), b"egg")).unwrap();
+                let mut id = find();
+                for _ in 0..12 {
+                    // Without a look-up, the appender needs no grant but that of the file.
+                    while {
+                        let _pin = epoch::pin();
+                        let data = b"+";
+                        let op = Op::Append { id, data, set_ids: SetIds::Keep, time: TIME };
+                        match appender.apply(&op) {
+                            Ok(_) => false,
+                            Err(Error::Stale) => true,
+                            Err(error) => panic!("{error}"),
+                        }
+                    } {
+                        id = find();
+                    }
+                }
+                // A sync fails if the service could not make an append.
+                repeated(|| appender.sync());
+            })
+        };
+        let putting = shuttle::thread::spawn(move || {
+            for _ in 0..6 {
+                repeated(|| {
+                    let (dir, name, data) = (putter.root(), b"egg", b"value");
+                    let id = putter.reserve(Kind::File)?;
+                    putter.apply(&Op::Put { dir, name, id, owner: OWNER, data, time: TIME })
+                });
+            }
+        });
+        appending.join().unwrap();
+        putting.join().unwrap();
+        drop(appender);
+        let engine = served.end();
+        let id = engine.lookup(engine.root(), b"egg").unwrap().unwrap();
+        let mut bytes = [0; 64];
+        let count = engine.read(id, 0, &mut bytes).unwrap();
+        let rest = bytes[..count].strip_prefix(b"value");
+        assert!(rest.is_some_and(|rest| rest.iter().all(|&byte| byte == b'+')), "{bytes:?}");
     });
 }
 

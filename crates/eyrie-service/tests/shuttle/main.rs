@@ -74,7 +74,7 @@ impl Template {
                 checksums: false,
                 paged: PagedOptions::for_host(),
             };
-            Scm::create(&path, Some(1 << 20), &options, OWNER, TIME).unwrap().close().unwrap();
+            Scm::create(&path, Some(2 << 20), &options, OWNER, TIME).unwrap().close().unwrap();
         });
         Arc::new(Template(place))
     }
@@ -98,7 +98,7 @@ impl Template {
 
 fn start(path: &Path, socket: &Path, defers: bool) -> (Stopper, JoinHandle<()>) {
     let mut options = ServeOptions::default();
-    options.defers_changes = defers;
+    (options.defers_changes, options.grants_parts) = (defers, defers);
     let service = Service::start(path, socket, options).unwrap();
     (service.stopper(), shuttle::thread::spawn(move || service.run().unwrap()))
 }

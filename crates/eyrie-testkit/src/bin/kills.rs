@@ -27,15 +27,16 @@ fn kills(medium: MediumChoice) -> KillSeries {
     KillSeries { medium, volume_bytes: 16 << 20, writers: 2, lives: 5, longest: Duration::from_millis(4) }
 }
 
-/// Returns a series with one client, which logs its changes, or with two clients.
+/// Returns a series with one client or with two clients, which log their changes, or with two clients and all
+/// kinds of steps.
 fn served_kills(seed: u64) -> ServedKillSeries {
     ServedKillSeries {
         volume_bytes: 32 << 20,
         writers: 2,
-        clients: 1 + seed as usize % 2,
-        with_deferral: seed.is_multiple_of(2),
+        clients: if seed.is_multiple_of(3) { 1 } else { 2 },
+        with_deferral: seed % 3 != 2,
         kills: 50,
-        longest: Duration::from_millis(if seed.is_multiple_of(2) { 16 } else { 8 }),
+        longest: Duration::from_millis(if seed % 3 != 2 { 16 } else { 8 }),
     }
 }
 

@@ -46,12 +46,11 @@ fn two_hundred_kills_lose_nothing_that_was_acknowledged() {
 fn killed_services_and_clients_lose_and_repeat_nothing() {
     run_if_child();
     let _alone = alone();
-    // A client that is alone logs its changes.
-    let kills = |clients| ServedKillSeries {
+    let kills = |clients, with_deferral| ServedKillSeries {
         volume_bytes: 32 << 20,
         writers: 2,
         clients,
-        with_deferral: clients == 1,
+        with_deferral,
         kills: 100,
         longest: Duration::from_millis(8),
     };
@@ -59,9 +58,12 @@ fn killed_services_and_clients_lose_and_repeat_nothing() {
     let command = || this_test("killed::killed_services_and_clients_lose_and_repeat_nothing");
     let (mut services, mut clients, mut acknowledged, mut with_entries) = (0, 0, 0, 0);
     for seed in 0..6 {
-        let clients_of_series = 1 + seed as usize % 2;
-        let counts =
-            kills(clients_of_series).run(&host.path().join(format!("volume-{seed}")), seed, &command);
+        let (clients_of_series, with_deferral) = [(1, true), (2, true), (2, false)][seed as usize % 3];
+        let counts = kills(clients_of_series, with_deferral).run(
+            &host.path().join(format!("volume-{seed}")),
+            seed,
+            &command,
+        );
         services += counts.services;
         clients += counts.clients;
         acknowledged += counts.steps.acknowledged;

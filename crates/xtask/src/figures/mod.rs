@@ -16,6 +16,7 @@ mod scans;
 mod shared;
 mod stalls;
 mod threads;
+mod together;
 
 use std::path::{Path, PathBuf};
 
@@ -49,6 +50,8 @@ pub enum FigureGroup {
     Shared,
     /// Changes that a client of a service logs, compared with an embedded volume
     Deferred,
+    /// Several processes that change a served volume at the same time
+    Together,
     /// The longest calls while a volume grows, compared with tmpfs
     Stalls,
     /// A volume on a disk, compared with the file system on that disk
@@ -92,6 +95,14 @@ pub enum ChildStep {
     ReadServed,
     /// Reads private memory.
     CopyMemory,
+    /// Changes names in a directory of its own of a served volume.
+    ChangeOwn,
+    /// Changes names in a directory of a served volume that other processes change, too.
+    ChangeTogether,
+    /// Changes names in a directory of the host that other processes change, too.
+    ChangeOnHost,
+    /// Makes files in a served volume, and waits for a line before it goes on.
+    Hold,
 }
 
 /// One step of a measurement, in a separate process.
@@ -130,6 +141,7 @@ impl FigureGroup {
             FigureGroup::Scans => scans::measure(&memory()?),
             FigureGroup::Shared => shared::measure(&memory()?),
             FigureGroup::Deferred => deferred::measure(&memory()?),
+            FigureGroup::Together => together::measure(&memory()?),
             FigureGroup::Stalls => stalls::measure(&memory()?),
             FigureGroup::Disk => {
                 let disk = disk()?;
@@ -175,5 +187,9 @@ pub fn child(child: &ChildArgs) -> Result<()> {
         ChildStep::FillOne => scale::fill_one(&child.volume),
         ChildStep::Open => scale::open(&child.volume),
         step @ (ChildStep::ReadServed | ChildStep::CopyMemory) => shared::read(step, &child.volume),
+        ChildStep::Hold => together::hold(&child.volume),
+        step @ (ChildStep::ChangeOwn | ChildStep::ChangeTogether | ChildStep::ChangeOnHost) => {
+            together::change(step, &child.volume)
+        }
     }
 }

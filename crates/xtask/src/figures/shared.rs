@@ -378,7 +378,7 @@ fn readers(eyrie: &Path, served: &Path) -> Result<Vec<Figure>> {
 }
 
 /// Runs `count` processes at the same time, and returns the sum of their rates, in blocks a second.
-fn rate(step: &str, volume: &Path, count: usize) -> Result<f64> {
+pub(super) fn rate(step: &str, volume: &Path, count: usize) -> Result<f64> {
     let program = std::env::current_exe()?;
     let mut children = Vec::new();
     for _ in 0..count {

@@ -1,0 +1,284 @@
+//! Giving grants and taking them back.
+
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use eyrie_engine::board::{Board, GRANTED_IN_PARTS, part_of, parts_beside};
+use eyrie_engine::change_log::RING_BYTES;
+use eyrie_engine::op::Touched;
+use eyrie_engine::scm::Scm;
+use eyrie_engine::volume::{LogGrant, provision_log};
+use eyrie_engine::{Engine, ObjectId};
+use eyrie_medium::rules::{SafetyRule, broken};
+
+use super::served::ServedLog;
+use super::{Logs, RequestedObjects};
+use crate::clock::Clock;
+
+/// Number of requests in a row after which a session may get the grant of the volume.
+pub(super) const REQUESTS_BEFORE_GRANT: u32 = if cfg!(feature = "shuttle") { 3 } else { 32 };
+/// Time without a request of another session after which a session may get the grant of the volume.
+const RECENT: Duration = Duration::from_millis(100);
+/// Largest number of open logs.
+const MOST_OPEN: usize = 32;
+/// Smallest budget of a log, in bytes. Tests under the scheduler have small volumes.
+const LEAST_BUDGET: u64 = if cfg!(feature = "shuttle") { 40 << 10 } else { 1 << 20 };
+
+impl Logs {
+    /// Takes the grants of the objects of a request back from other sessions.
+    pub(super) fn take_objects(
+        &mut self,
+        engine: &Scm,
+        clock: &mut Clock,
+        number: u64,
+        objects: RequestedObjects<'_>,
+    ) -> bool {
+        match objects {
+            RequestedObjects::All => {
+                while let Some(&other) = self.open.iter().find(|&&other| other != number) {
+                    if !self.take_back(engine, clock, other) {
+                        return false;
+                    }
+                }
+                true
+            }
+            RequestedObjects::One(id) => self.take(engine, clock, number, id),
+            RequestedObjects::Of(op) => {
+                let (mut named, mut names) = (Vec::new(), Vec::new());
+                op.each_touched(&mut |touched| match touched {
+                    Touched::Object(id) => named.push(id),
+                    Touched::Name { dir, name } => names.push((dir, name)),
+                });
+                // An entry may change the object of a name. So the names are looked up last.
+                named.into_iter().all(|id| self.take(engine, clock, number, id))
+                    && (broken(SafetyRule::NamedObjectsAreTaken)
+                        || names.into_iter().all(|(dir, name)| match engine.lookup(dir, name) {
+                            Ok(Some(id)) => self.take(engine, clock, number, id),
+                            _ => true,
+                        }))
+            }
+        }
+    }
+
+    /// Takes the grant of the part with an object back from another session.
+    pub(super) fn take(&mut self, engine: &Scm, clock: &mut Clock, number: u64, id: ObjectId) -> bool {
+        self.objects.push(id);
+        let (board, part) = (engine.volume().board(), part_of(id));
+        let Some(other) = self.open_log_of(board.part_holder(part)).filter(|&other| other != number) else {
+            return true;
+        };
+        end_early(engine, |board| board.give_part(part, None));
+        if !self.apply_all(engine, clock, other) {
+            return false;
+        }
+        board.give_part(part, None);
+        self.contention.add(part);
+        self.reopen(other);
+        true
+    }
+
+    /// Opens the log of a session, which then may get grants. The log stays sealed until [`Logs::reopen`].
+    /// `is_whole` is true if the session then gets the grant of the volume. Returns false if the session gets
+    /// no grant.
+    pub(super) fn open(&mut self, engine: &Scm, number: u64, is_whole: bool) -> bool {
+        let promised = self.promised();
+        let Some(log) = self.logs.get(&number).filter(|log| !log.is_useless) else { return false };
+        if log.is_open {
+            if let (true, Some(table)) = (is_whole, &self.table) {
+                table.set_granted(log.key, LogGrant::Whole);
+            }
+            return true;
+        }
+        // The next owner cannot check the grants of parts, so a user might disturb the logs of another.
+        let uid = log.who.uid();
+        let is_foreign = |open: &u64| self.logs.get(open).is_some_and(|log| log.who.uid() != uid);
+        if self.open.len() >= MOST_OPEN || self.open.iter().any(is_foreign) {
+            return false;
+        }
+        let Some(log) = self.logs.get_mut(&number) else { return false };
+        if !log.is_provisioned {
+            log.is_provisioned = true;
+            if let Err(error) = provision_log(&log.file) {
+                tracing::warn!(%error, "a session has no change log");
+                log.is_useless = true;
+                return false;
+            }
+        }
+        let budget = budget(engine, &log.file, promised, is_whole);
+        let (Some(budget), Some(table)) = (budget, &self.table) else {
+            // A refused session asks again only after further changes.
+            (log.changes, self.latest.1) = (0, 0);
+            return false;
+        };
+        if let Err(error) = log.renew_generations(engine, table) {
+            tracing::warn!(%error, "a session has no generations for new objects");
+            return false;
+        }
+        // While the log was not open, the client may have changed its word.
+        log.reset();
+        log.set_budget(budget);
+        engine.promise_storage(promised + budget);
+        if !broken(SafetyRule::GrantIsNoted) {
+            table.set_granted(log.key, if is_whole { LogGrant::Whole } else { LogGrant::Parts });
+        }
+        (log.is_open, log.last_entry) = (true, Instant::now());
+        self.open.push(number);
+        true
+    }
+
+    /// True if a session may hold the grant of the volume: no other session has made a request lately.
+    pub(super) fn is_alone(&self, number: u64) -> bool {
+        let is_quiet = |log: &ServedLog| match log.latest_request {
+            // Tests under the scheduler do not depend on the time.
+            Some(_) if cfg!(feature = "shuttle") => self.latest.1 >= REQUESTS_BEFORE_GRANT,
+            at => at.is_none_or(|at| at.elapsed() >= RECENT),
+        };
+        self.open.iter().all(|&open| open == number)
+            && !self.taken.is_some_and(|taken| taken.is_paused())
+            && self.logs.iter().all(|(&other, log)| other == number || is_quiet(log))
+    }
+
+    /// Gives the grant of the volume to a session that is alone.
+    pub(super) fn grant_whole(&mut self, engine: &Scm, number: u64) {
+        if !self.open(engine, number, true) {
+            return;
+        }
+        let Some(log) = self.logs.get(&number) else { return };
+        // The client logs nothing before it sees the grant on the board.
+        engine.volume().board().grant_to(Some(log.key));
+        self.whole = Some(number);
+    }
+
+    /// Gives the grants of the objects of its latest request to a session, and of objects beside them that
+    /// no session holds.
+    pub(super) fn grant_parts(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
+        let was_open = self.open.contains(&number);
+        if !self.open(engine, number, false) {
+            return;
+        }
+        if !was_open {
+            let reserved = self.logs.get(&number).map(ServedLog::reserved).unwrap_or_default();
+            self.give_reserved(engine, clock, number, &reserved);
+        }
+        let Some(log) = self.logs.get_mut(&number) else { return };
+        let board = engine.volume().board();
+        log.has_parts = true;
+        for &id in &self.objects {
+            if board.is_held_by(id, log.key) {
+                continue;
+            }
+            for part in parts_beside(id) {
+                // Before the request, the parts of its objects were taken from other sessions.
+                if board.part_holder(part) == 0 && !self.contention.is_paused(part) {
+                    board.give_part(part, Some(log.key));
+                }
+            }
+        }
+        if board.granted_to() != GRANTED_IN_PARTS {
+            board.grant_in_parts();
+        }
+    }
+
+    /// Gives the grants of reserved ids to the session that has reserved them. No other session uses these
+    /// ids, but one may have used the headers before.
+    pub fn give_reserved(&mut self, engine: &Scm, clock: &mut Clock, number: u64, ids: &[ObjectId]) {
+        let is_in_parts = self.whole.is_none() && self.open.contains(&number);
+        // A thread of the client may have read an object of these parts before the session holds them. Its
+        // append must fail. The log opens again after the answer.
+        if !is_in_parts || !self.apply_all(engine, clock, number) {
+            return;
+        }
+        // A failed entry closes the log.
+        let Some(log) = self.logs.get_mut(&number).filter(|log| log.is_open) else { return };
+        log.has_parts = true;
+        let (board, key) = (engine.volume().board(), log.key);
+        for part in ids.iter().copied().map(part_of) {
+            match self.open_log_of(board.part_holder(part)) {
+                Some(other) if other == number => {}
+                // The part may have further objects.
+                Some(other) if !self.apply_all(engine, clock, other) => {}
+                other => {
+                    board.give_part(part, Some(key));
+                    other.into_iter().for_each(|other| self.reopen(other));
+                }
+            }
+        }
+    }
+
+    /// Returns the session with this key, as a number. `None` if its log is not open.
+    fn open_log_of(&self, key: u64) -> Option<u64> {
+        if key == 0 {
+            return None;
+        }
+        let has_key = |open: &u64| self.logs.get(open).is_some_and(|log| log.key.raw() == key);
+        self.open.iter().copied().find(has_key)
+    }
+
+    /// Seals the log of a session and applies it. Returns false if an entry has to wait for free storage.
+    pub(super) fn apply_all(&mut self, engine: &Scm, clock: &mut Clock, number: u64) -> bool {
+        let Some(tail) = self.logs.get(&number).map(ServedLog::seal) else { return true };
+        self.apply(engine, clock, number, tail, RING_BYTES)
+    }
+
+    /// Takes all grants of a session back. Returns false if an entry has to wait for free storage. The log
+    /// then stays sealed.
+    pub(super) fn take_back(&mut self, engine: &Scm, clock: &mut Clock, number: u64) -> bool {
+        let Some(log) = self.logs.get(&number).filter(|log| log.is_open) else { return true };
+        let tail = log.seal();
+        if self.whole.is_some() {
+            end_early(engine, |board| board.grant_to(None));
+        }
+        if !self.apply(engine, clock, number, tail, RING_BYTES) {
+            return false;
+        }
+        self.close(engine, number);
+        true
+    }
+
+    /// Ends the grants of a session whose log is applied and sealed.
+    pub(super) fn close(&mut self, engine: &Scm, number: u64) {
+        self.open.retain(|&open| open != number);
+        if let Some(log) = self.logs.get_mut(&number) {
+            (log.is_open, log.budget) = (false, 0);
+            if std::mem::take(&mut log.has_parts) {
+                engine.volume().board().take_parts(log.key);
+            }
+            if let Some(table) = &self.table {
+                table.set_granted(log.key, LogGrant::Nothing);
+            }
+        }
+        if self.whole == Some(number) {
+            (self.whole, self.latest.1) = (None, 0);
+        }
+        engine.promise_storage(self.promised());
+        if self.open.is_empty() {
+            engine.volume().board().grant_to(None);
+        }
+    }
+
+    /// Returns the storage that is promised to all logs, in bytes.
+    pub(super) fn promised(&self) -> u64 {
+        self.logs.values().map(|log| log.budget).sum()
+    }
+}
+
+/// Ends a grant before its log is applied, if that rule is broken.
+#[inline]
+fn end_early(engine: &Scm, end: impl FnOnce(&Board)) {
+    if broken(SafetyRule::GrantEndsAfterItsEntries) {
+        end(engine.volume().board());
+    }
+}
+
+/// Returns the storage that the changes in a log may need until they are applied, in bytes. `promised` is the
+/// storage that is promised to other logs. `is_whole` is true if no other log will be open. `None` if changes
+/// of the volume must not be deferred, or if the volume or the host has too little free storage.
+pub(super) fn budget(engine: &Scm, log: &File, promised: u64, is_whole: bool) -> Option<u64> {
+    // The log and the volume are on one file system of the host.
+    let host = rustix::fs::fstatvfs(log).ok()?;
+    let of_host = host.f_bavail.saturating_mul(host.f_frsize) / 4;
+    let left = engine.budget_of_deferral()?.min(of_host).checked_sub(promised)?;
+    // Further sessions need budgets, too.
+    let budget = if is_whole { left } else { left / 2 };
+    Some(budget).filter(|&budget| budget >= LEAST_BUDGET)
+}
