@@ -1,5 +1,5 @@
-//! Deferred changes: a client that holds the grant of the volume logs a change, and does not wait for the
-//! service.
+//! Deferred changes: a client that holds the grants of all objects of a change logs the change, and does not
+//! wait for the service.
 //!
 //! Two groups of Ops are deferred. The first group changes the bytes, the size and the times of one file:
 //! writes, appends, new sizes, new times, and puts of keys that exist. The second group changes names of

@@ -4,12 +4,13 @@
 //! number that changes with each grant and with each request of the session. A client appends an entry in
 //! four steps:
 //!
-//! 1. It loads this word. If the log is not sealed, this session holds the grant.
-//! 2. It decides that the Op succeeds, and writes the entry behind the last one.
-//! 3. It moves the position by a compare-and-exchange. The service seals the log before it takes the grant
-//!    back, and while it handles a request of another thread of this client. If the log was sealed at any
-//!    time since step 1, the exchange fails, and the entry does not exist. So only entries of this log have
-//!    changed the volume since step 1, and a lock lets one thread append at a time.
+//! 1. It loads this word. If the log is not sealed, this session may hold grants.
+//! 2. It decides that the Op succeeds, looks if the session holds the grants of all objects of the Op, and
+//!    writes the entry behind the last one.
+//! 3. It moves the position by a compare-and-exchange. The service seals the log before it gives grants or
+//!    takes grants back, and while it handles a request of another thread of this client. If the log was
+//!    sealed at any time since step 1, the exchange fails, and the entry does not exist. So only entries of
+//!    this log have changed these objects since step 1, and a lock lets one thread append at a time.
 //! 4. It stores the position in the file of the log, and then looks if the next owner has closed the file. If
 //!    not, the next owner will see the entry.
 

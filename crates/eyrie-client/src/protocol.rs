@@ -68,8 +68,8 @@ pub struct LogWord(u64);
 impl LogWord {
     /// Largest position.
     pub const POSITION_MAX: u64 = (LogWord::POSITION) * 16;
-    /// The bit that seals a log. The service sets it before it takes the grant back, and before it handles a
-    /// request of the session that holds the grant.
+    /// The bit that seals a log. The service sets it before it gives grants to the session or takes grants
+    /// back, and before it handles a request of the session.
     pub const SEALED: u64 = 1 << 63;
     const POSITION: u64 = (1 << 40) - 1;
     const NUMBERS: u64 = (1 << 23) - 1;

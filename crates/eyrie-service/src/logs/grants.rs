@@ -144,7 +144,7 @@ impl Logs {
             return;
         }
         let Some(log) = self.logs.get(&number) else { return };
-        // The client logs nothing before it sees the grant on the board.
+        // Before the client sees the grant on the board, it logs only changes of its parts.
         engine.volume().board().grant_to(Some(log.key));
         self.whole = Some(number);
     }
