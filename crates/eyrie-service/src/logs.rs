@@ -48,7 +48,8 @@ mod served;
 const CHANGES_BEFORE_GRANT: u32 = if cfg!(feature = "shuttle") { 1 } else { 32 };
 /// Maximum time for which entries wait while the service sleeps.
 const LOOK: Duration = Duration::from_millis(10);
-/// Time without an entry after which a service that is about to sleep takes all grants of a session back.
+/// Time without an entry after which a session loses its grants, if the service is about to sleep or if
+/// another session gets grants.
 const IDLE: Duration = Duration::from_millis(100);
 /// Bytes of a log that one sweep applies at most, so that other sessions have their turn.
 const SWEEP_BYTES: u64 = 128 << 10;
@@ -73,8 +74,10 @@ pub enum Swept {
 /// The objects of a request.
 #[derive(Clone, Copy)]
 pub enum RequestedObjects<'a> {
-    /// The request may depend on all objects.
+    /// The request may change all objects, or may need storage that is promised to entries.
     All,
+    /// The request reads the state of the volume, as `statfs` does.
+    Volume,
     /// The request depends on one object.
     One(ObjectId),
     /// The objects of an Op.
@@ -176,23 +179,26 @@ impl Logs {
             if !self.apply(engine, clock, number, tail, SWEEP_BYTES) {
                 return Swept::Full;
             }
-            self.look_at_storage(engine, clock, number, (false, true));
+            if self.look_at_storage(engine, clock, number, true) {
+                self.reopen(number);
+            }
             swept = Swept::Some;
-            if self.whole.is_none() && self.open == [number] && self.is_alone(number) {
-                // A thread of the client may have read an object that another session held. Its append must
-                // fail.
-                if self.apply_all(engine, clock, number) {
-                    self.grant_whole(engine, number);
-                    self.reopen(number);
-                }
+            if self.whole.is_none()
+                && self.open == [number]
+                && self.is_alone(number)
+                && self.seals_for_grants(engine, clock, number)
+            {
+                self.grant_whole(engine, number);
+                self.reopen(number);
             }
         }
         swept
     }
 
     /// Makes everything visible that clients have logged about the objects of a request, before the request
-    /// of a session is handled. Takes the grants of these objects back from other sessions. Returns false if
-    /// an entry has to wait for free storage. The request then waits, too.
+    /// of a session is handled. Takes the grants of these objects back from other sessions. Requests that only
+    /// read the state of the volume take no grants of parts back. Returns false if an entry has to wait for
+    /// free storage. The request then waits, too.
     #[inline]
     pub fn before_request(
         &mut self,
@@ -241,9 +247,12 @@ impl Logs {
     pub fn before_answer(&mut self, engine: &Scm, clock: &mut Clock, number: u64, takes_storage: bool) {
         // A sweep renews the budget only if it finds an entry. A client that has spent its budget makes
         // requests and appends nothing, so the budget must be renewed here, too.
+        let is_left = !takes_storage || engine.leaves_promised_storage(0);
         for at in (0..self.open.len()).rev() {
             let open = self.open[at];
-            self.look_at_storage(engine, clock, open, (takes_storage, open != number));
+            if self.look_at_storage(engine, clock, open, is_left) && open != number {
+                self.reopen(open);
+            }
         }
         if let (Some(log), Some(table)) = (self.logs.get_mut(&number), &self.table)
             && log.is_open
@@ -291,48 +300,33 @@ impl Logs {
     /// Returns the longest time for which the service may sleep. `None` if it may sleep until a request.
     /// Takes back the grants of clients that have logged nothing for a while.
     pub fn limit_of_sleep(&mut self, engine: &Scm, clock: &mut Clock) -> Option<Duration> {
-        for number in self.open.clone() {
-            if self.logs.get(&number).is_some_and(|log| log.last_entry.elapsed() >= IDLE) {
-                self.take_back(engine, clock, number);
-            }
-        }
+        self.take_back_idle(engine, clock);
         (!self.open.is_empty()).then_some(LOOK)
     }
 
-    /// Renews the budget of an open log, if half of it is spent. `request_took_storage` is true after a
-    /// request that may have taken storage. The budget is then also renewed if less storage is free than was
-    /// promised. If storage runs short, takes the grants of the session back. `reopens` is false if the
-    /// session waits for an answer, after which its log opens.
-    fn look_at_storage(
-        &mut self,
-        engine: &Scm,
-        clock: &mut Clock,
-        number: u64,
-        (request_took_storage, reopens): (bool, bool),
-    ) {
-        let Some(log) = self.logs.get(&number).filter(|log| log.is_open) else { return };
-        let is_left = !request_took_storage || engine.leaves_promised_storage(0);
+    /// Renews the budget of an open log, if half of it is spent. `is_left` is false if less storage is free than
+    /// was promised. The budget is then also renewed. If storage runs short, takes the grants of the session
+    /// back. Returns true if the log is sealed now and may open again, because its budget has become smaller.
+    fn look_at_storage(&mut self, engine: &Scm, clock: &mut Clock, number: u64, is_left: bool) -> bool {
+        let Some(log) = self.logs.get(&number).filter(|log| log.is_open) else { return false };
         if log.storage < log.look_at && is_left {
-            return;
+            return false;
         }
         let others = self.promised() - log.budget;
-        let budget = budget(engine, &log.file, others, self.whole == Some(number));
-        if budget.is_some_and(|budget| log.storage + budget < log.limit) {
-            // Entries up to the earlier limit may be in the log. A failed entry closes the log.
-            if !self.apply_all(engine, clock, number) || !self.open.contains(&number) {
-                return;
-            }
+        let Some(budget) = budget(engine, &log.file, others, self.whole == Some(number)) else {
+            self.take_back(engine, clock, number);
+            return false;
+        };
+        let is_smaller = log.storage + budget < log.limit;
+        // Entries up to the earlier limit may be in the log. A failed entry closes the log.
+        if is_smaller && !(self.apply_all(engine, clock, number) && self.open.contains(&number)) {
+            return false;
         }
-        match (budget, self.logs.get_mut(&number)) {
-            (Some(budget), Some(log)) => {
-                log.set_budget(budget);
-                engine.promise_storage(others + budget);
-                if reopens {
-                    self.reopen(number);
-                }
-            }
-            _ => _ = self.take_back(engine, clock, number),
+        if let Some(log) = self.logs.get_mut(&number) {
+            log.set_budget(budget);
+            engine.promise_storage(others + budget);
         }
+        is_smaller
     }
 
     /// Applies the entries of an open log, up to position `tail` or until about `limit` bytes are applied.

@@ -11,7 +11,7 @@ use eyrie_client::protocol::{
 use eyrie_client::sent::{SentAttributes, SentQuota, sent_space};
 use eyrie_engine::access::{AccessRules, Credentials, Requester, may_exceed_limits, sees_quota};
 use eyrie_engine::board::SessionKey;
-use eyrie_engine::op::encode::decode;
+use eyrie_engine::op::encode::{decode, decode_unsummed};
 use eyrie_engine::scm::{HEADER_BYTES, RequestOutcome, Scm};
 use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
 use eyrie_medium::Addr;
@@ -218,18 +218,18 @@ impl Requests {
     fn apply_logs(&mut self, engine: &Scm, number: u64, call: Option<ServiceCall>, id: u64) -> bool {
         let Requests { logs, clock, buffer, .. } = self;
         let decoded = if call == Some(ServiceCall::Apply) && logs.wants_objects(number) {
-            decode(buffer).ok()
+            // If the checksum is wrong, the request fails later, and to have applied the logs is harmless.
+            decode_unsummed(buffer).ok()
         } else {
             None
         };
         let op = decoded.as_ref().map(|(decoded, _)| decoded.op());
-        // Storage that is promised to the entries of other sessions must be left to them.
-        let is_left = op
-            .as_ref()
-            .is_none_or(|op| engine.leaves_promised_storage(storage_of(op)) && !may_set_feature(op));
+        let concerns_all =
+            |op: &Op<'_>| may_set_feature(op) || !engine.leaves_promised_storage(storage_of(op));
         let objects = match (&op, call.filter(|call| has_one_object(*call)), ObjectId::from_raw(id)) {
-            (Some(op), ..) if is_left => RequestedObjects::Of(op),
+            (Some(op), ..) if !concerns_all(op) => RequestedObjects::Of(op),
             (None, Some(_), Some(id)) => RequestedObjects::One(id),
+            _ if call.is_some_and(reads_volume) => RequestedObjects::Volume,
             _ => RequestedObjects::All,
         };
         logs.before_request(engine, clock, number, objects)
@@ -426,6 +426,11 @@ fn has_one_object(call: ServiceCall) -> bool {
         call,
         ApplyLogs | Attributes | Closed | EndLocks | FindLock | IsOrphan | Seal | TryLock | Version | WaitFor
     )
+}
+
+/// True for a request that reads the state of the volume.
+fn reads_volume(call: ServiceCall) -> bool {
+    matches!(call, ServiceCall::Quotas | ServiceCall::Space | ServiceCall::Sync | ServiceCall::Watch)
 }
 
 /// Returns some of the accounts that a user may see, from the account number `from` on, and their number.

@@ -6,8 +6,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eyrie::{Credentials, Errno, File, Files, Posix, PosixExt};
 use eyrie_medium::shared::observe_stores;
@@ -23,7 +24,8 @@ const RING: u64 = 4096;
 /// Size of the slot of a session in the table of logs, and the offset of its grant in the slot.
 const SLOT_BYTES: u64 = 4096;
 const GRANTED: u64 = 32;
-/// The grants of parts, and of the whole volume.
+/// No grant, the grants of parts, and the grant of the whole volume.
+const NOTHING: u64 = 0;
 const PARTS: u64 = 1;
 const WHOLE: u64 = 2;
 /// Number of changes after which a client surely has the grant.
@@ -74,9 +76,9 @@ fn suspend_beside_grant(sandbox: &Sandbox, service: &Service, program: &Program)
 }
 
 /// Returns the grants of the first sessions, as the service notes them.
-fn grants(sandbox: &Sandbox) -> [u64; 4] {
+fn grants(sandbox: &Sandbox) -> [u64; 6] {
     let table = fs::File::open(sandbox.path("vol/sessions")).unwrap();
-    [0, 1, 2, 3].map(|slot| {
+    [0, 1, 2, 3, 4, 5].map(|slot| {
         let mut granted = [0; 8];
         table.read_exact_at(&mut granted, slot * SLOT_BYTES + GRANTED).unwrap();
         u64::from_le_bytes(granted)
@@ -256,32 +258,108 @@ fn change_directory(program: &Program, dir: &str, round: u32) {
     file.write_all_at(b"written", 0).unwrap();
 }
 
+/// A service and two programs, each of which holds the grants of its own directory.
+struct TwoHolders {
+    sandbox: Sandbox,
+    service: Service,
+    programs: [Program; 2],
+    /// Number of calls of [`change_directory`] in each directory.
+    rounds: u32,
+}
+
+/// The directories of the programs.
+const DIRS: [&str; 2] = ["/first", "/second"];
+
+impl TwoHolders {
+    fn start(size: &str) -> TwoHolders {
+        let sandbox = Sandbox::with_volume(size);
+        let service = Service::start_with(&sandbox, &["--grants-of-parts"]);
+        let programs = [(); 2].map(|()| Program::start(&sandbox));
+        for (program, dir) in programs.iter().zip(DIRS) {
+            program.files.mkdir(dir.into(), 0o755).unwrap();
+        }
+        let mut holders = TwoHolders { sandbox, service, programs, rounds: 0 };
+        holders.get_grants();
+        holders
+    }
+
+    fn change(&mut self) {
+        for (program, dir) in self.programs.iter().zip(DIRS) {
+            change_directory(program, dir, self.rounds);
+        }
+        self.rounds += 1;
+    }
+
+    /// Changes the directories until both programs hold grants, and have ids for new files.
+    fn get_grants(&mut self) {
+        while {
+            self.change();
+            assert!(self.rounds < 1000, "the programs never hold grants at the same time");
+            self.rounds < 10 || !grants(&self.sandbox).starts_with(&[PARTS, PARTS])
+        } {}
+    }
+}
+
+/// A request that reads the state of the volume sees the logged changes of another program, which keeps its
+/// grants.
+#[test]
+fn state_of_the_volume_takes_no_grants() {
+    let holders = TwoHolders::start("128M");
+    let free = || holders.programs[1].volume.stats().free_bytes;
+    let before = free();
+    holders.programs[0].files.write("/first/large", [7; 48 << 10]).unwrap();
+    assert!(before - free() >= 48 << 10);
+    assert_eq!(grants(&holders.sandbox)[..2], [PARTS, PARTS]);
+    let TwoHolders { sandbox, service, programs: [first, second], .. } = holders;
+    drop(first);
+    second.end(service, &sandbox);
+}
+
+/// Programs that have stopped to change a volume leave their storage to the next ones, also while the service
+/// does not sleep.
+#[test]
+fn idle_programs_leave_their_budgets() {
+    let sandbox = Sandbox::with_volume("64M");
+    let service = Service::start_with(&sandbox, &["--grants-of-parts"]);
+    let programs = [(); 6].map(|()| Program::start(&sandbox));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let started = Instant::now();
+            while !is_over.load(Ordering::Relaxed) && started.elapsed() < Duration::from_secs(20) {
+                programs[0].volume.stats();
+            }
+        });
+        for (number, program) in programs.iter().enumerate() {
+            let dir = format!("/dir{number}");
+            program.files.mkdir(dir.as_str().into(), 0o755).unwrap();
+            let holds = || grants(&sandbox)[number] != NOTHING;
+            let mut round = 0;
+            while {
+                change_directory(program, &dir, round);
+                round += 1;
+                assert!(round < 1000, "program {number} gets no grants");
+                !holds()
+            } {}
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let mut programs = programs.into_iter();
+    let last = programs.next_back().unwrap();
+    drop(programs);
+    last.end(service, &sandbox);
+}
+
 /// Two programs change separate directories while the service is suspended. Each change is made, also if the
 /// service is killed.
 #[test]
 fn programs_in_separate_directories_need_no_service() {
     for is_killed in [false, true] {
-        let sandbox = Sandbox::with_volume("512M");
-        let service = Service::start_with(&sandbox, &["--grants-of-parts"]);
-        let programs = [(); 2].map(|()| Program::start(&sandbox));
-        let dirs = ["/first", "/second"];
-        for (program, dir) in programs.iter().zip(dirs) {
-            program.files.mkdir(dir.into(), 0o755).unwrap();
-        }
-        let mut round = 0;
-        // Both programs get the grants of their directories, and have ids for new files.
-        while {
-            for (program, dir) in programs.iter().zip(dirs) {
-                change_directory(program, dir, round);
-            }
-            round += 1;
-            assert!(round < 1000, "the programs never hold grants at the same time");
-            round < 10 || !grants(&sandbox).starts_with(&[PARTS, PARTS])
-        } {}
-        service.suspend();
-        for (program, dir) in programs.iter().zip(dirs) {
-            change_directory(program, dir, round);
-        }
+        let mut holders = TwoHolders::start("512M");
+        holders.service.suspend();
+        holders.change();
+        let TwoHolders { sandbox, service, programs, rounds } = holders;
+        let round = rounds - 1;
         let service = if is_killed {
             service.kill();
             Service::start_with(&sandbox, &["--grants-of-parts"])
@@ -290,11 +368,11 @@ fn programs_in_separate_directories_need_no_service() {
             service
         };
         // Each program sees the changes of the other.
-        for (program, dir) in programs.iter().rev().zip(dirs) {
+        for (program, dir) in programs.iter().rev().zip(DIRS) {
             let read = |name: &str| program.files.read(format!("{dir}/{name}-{round}")).unwrap();
             assert_eq!([read("moved"), read("new3"), read("new5")], [&b"new"[..], b"new", b"written"]);
             let names = program.files.read_dir(dir).unwrap().count();
-            assert_eq!(names, 18 * (round as usize + 1));
+            assert_eq!(names, 18 * rounds as usize);
         }
         let [first, second] = programs;
         drop(first);

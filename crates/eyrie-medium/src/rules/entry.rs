@@ -78,6 +78,8 @@ pub enum On {
     /// No run of the explorer. The tests of the command with services in processes of their own notice the
     /// mutant.
     Services,
+    /// No run of the explorer. The tests of a service with clients in the same process notice the mutant.
+    Sessions,
 }
 
 /// The entry of a rule in the catalogue.

@@ -176,6 +176,9 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
         NamedObjectsAreTaken "named-objects-are-taken" on ServiceScheduler, "deferred::":
             "Before a request, a service takes back the grants of the objects whose names the request has.",
             "it takes back only the grants of the objects whose ids the request has";
+        GrantsComeUnderASeal "grants-come-under-a-seal" on Sessions, "deferred::further_grants":
+            "A service gives further grants to a session only while the log of the session is sealed.",
+            "the log is open";
         GrantEndsAfterItsEntries "grant-ends-after-its-entries" on ServiceScheduler, "deferred::":
             "A service clears the grant only after it has applied the log.",
             "it clears the grant first";

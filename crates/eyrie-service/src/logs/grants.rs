@@ -12,7 +12,7 @@ use eyrie_engine::{Engine, ObjectId};
 use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::served::ServedLog;
-use super::{Logs, RequestedObjects};
+use super::{IDLE, Logs, RequestedObjects};
 use crate::clock::Clock;
 
 /// Number of requests in a row after which a session may get the grant of the volume.
@@ -42,20 +42,35 @@ impl Logs {
                 }
                 true
             }
+            RequestedObjects::Volume => {
+                // All logs are sealed first, so that the service applies the state of one moment.
+                let others = self.open.iter().copied().filter(|&other| other != number);
+                let sealed: Vec<_> =
+                    others.map(|other| (other, self.logs.get(&other).map(ServedLog::seal))).collect();
+                let is_applied = sealed.iter().all(|&(other, tail)| {
+                    tail.is_none_or(|tail| self.apply(engine, clock, other, tail, RING_BYTES))
+                });
+                sealed.into_iter().for_each(|(other, _)| self.reopen(other));
+                is_applied
+            }
             RequestedObjects::One(id) => self.take(engine, clock, number, id),
             RequestedObjects::Of(op) => {
-                let (mut named, mut names) = (Vec::new(), Vec::new());
-                op.each_touched(&mut |touched| match touched {
-                    Touched::Object(id) => named.push(id),
-                    Touched::Name { dir, name } => names.push((dir, name)),
+                let mut is_applied = true;
+                op.each_touched(&mut |touched| {
+                    if let Touched::Object(id) = touched {
+                        is_applied = is_applied && self.take(engine, clock, number, id);
+                    }
                 });
                 // An entry may change the object of a name. So the names are looked up last.
-                named.into_iter().all(|id| self.take(engine, clock, number, id))
-                    && (broken(SafetyRule::NamedObjectsAreTaken)
-                        || names.into_iter().all(|(dir, name)| match engine.lookup(dir, name) {
-                            Ok(Some(id)) => self.take(engine, clock, number, id),
-                            _ => true,
-                        }))
+                op.each_touched(&mut |touched| {
+                    if let Touched::Name { dir, name } = touched
+                        && !broken(SafetyRule::NamedObjectsAreTaken)
+                        && let Ok(Some(id)) = engine.lookup(dir, name)
+                    {
+                        is_applied = is_applied && self.take(engine, clock, number, id);
+                    }
+                });
+                is_applied
             }
         }
     }
@@ -81,7 +96,6 @@ impl Logs {
     /// `is_whole` is true if the session then gets the grant of the volume. Returns false if the session gets
     /// no grant.
     pub(super) fn open(&mut self, engine: &Scm, number: u64, is_whole: bool) -> bool {
-        let promised = self.promised();
         let Some(log) = self.logs.get(&number).filter(|log| !log.is_useless) else { return false };
         if log.is_open {
             if let (true, Some(table)) = (is_whole, &self.table) {
@@ -95,6 +109,7 @@ impl Logs {
         if self.open.len() >= MOST_OPEN || self.open.iter().any(is_foreign) {
             return false;
         }
+        let promised = self.promised();
         let Some(log) = self.logs.get_mut(&number) else { return false };
         if !log.is_provisioned {
             log.is_provisioned = true;
@@ -153,6 +168,10 @@ impl Logs {
     /// no session holds.
     pub(super) fn grant_parts(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
         let was_open = self.open.contains(&number);
+        if !was_open {
+            // This session needs a budget, which an idle session may have.
+            self.take_back_idle(engine, clock);
+        }
         if !self.open(engine, number, false) {
             return;
         }
@@ -183,9 +202,8 @@ impl Logs {
     /// ids, but one may have used the headers before.
     pub fn give_reserved(&mut self, engine: &Scm, clock: &mut Clock, number: u64, ids: &[ObjectId]) {
         let is_in_parts = self.whole.is_none() && self.open.contains(&number);
-        // A thread of the client may have read an object of these parts before the session holds them. Its
-        // append must fail. The log opens again after the answer.
-        if !is_in_parts || !self.apply_all(engine, clock, number) {
+        // The log opens again after the answer.
+        if !is_in_parts || !self.seals_for_grants(engine, clock, number) {
             return;
         }
         // A failed entry closes the log.
@@ -214,6 +232,13 @@ impl Logs {
         self.open.iter().copied().find(has_key)
     }
 
+    /// Seals the log of a session and applies it, before the session gets further grants. A thread of the client
+    /// may have read an object before the session holds its grant, and the append of this thread must fail.
+    /// Returns false if an entry has to wait for free storage.
+    pub(super) fn seals_for_grants(&mut self, engine: &Scm, clock: &mut Clock, number: u64) -> bool {
+        broken(SafetyRule::GrantsComeUnderASeal) || self.apply_all(engine, clock, number)
+    }
+
     /// Seals the log of a session and applies it. Returns false if an entry has to wait for free storage.
     pub(super) fn apply_all(&mut self, engine: &Scm, clock: &mut Clock, number: u64) -> bool {
         let Some(tail) = self.logs.get(&number).map(ServedLog::seal) else { return true };
@@ -223,16 +248,26 @@ impl Logs {
     /// Takes all grants of a session back. Returns false if an entry has to wait for free storage. The log
     /// then stays sealed.
     pub(super) fn take_back(&mut self, engine: &Scm, clock: &mut Clock, number: u64) -> bool {
-        let Some(log) = self.logs.get(&number).filter(|log| log.is_open) else { return true };
-        let tail = log.seal();
+        if !self.open.contains(&number) {
+            return true;
+        }
         if self.whole.is_some() {
             end_early(engine, |board| board.grant_to(None));
         }
-        if !self.apply(engine, clock, number, tail, RING_BYTES) {
+        if !self.apply_all(engine, clock, number) {
             return false;
         }
         self.close(engine, number);
         true
+    }
+
+    /// Takes all grants of the sessions back that have logged nothing for [`IDLE`].
+    pub(super) fn take_back_idle(&mut self, engine: &Scm, clock: &mut Clock) {
+        for number in self.open.clone() {
+            if self.logs.get(&number).is_some_and(|log| log.last_entry.elapsed() >= IDLE) {
+                self.take_back(engine, clock, number);
+            }
+        }
     }
 
     /// Ends the grants of a session whose log is applied and sealed.

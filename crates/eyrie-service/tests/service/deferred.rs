@@ -11,7 +11,7 @@ use eyrie_client::protocol::{
     LOG_APPLIED, LOG_FAILED, LOG_GENERATION, LOG_TAIL, LaneRequest, LogWord, ServiceCall,
 };
 use eyrie_engine::board::GRANTED_IN_PARTS;
-use eyrie_engine::change_log::{EntryHead, HEAD_BYTES, RING_BYTES};
+use eyrie_engine::change_log::{EntryHead, HEAD_BYTES, NO_DETAIL, RING_BYTES};
 use eyrie_engine::op::encode::encode_unsummed;
 use eyrie_engine::{Content, Kind, ObjectId, Op, Owner, SetIds, Time};
 use zerocopy::IntoBytes;
@@ -66,8 +66,11 @@ impl RawHolder {
         LogWord::from_raw(self.session.lanes.words()[LOG_TAIL].load(Ordering::SeqCst))
     }
 
+    /// Moves the end of the log, unless the service changes the word at the same moment.
     fn move_tail(&self, to: u64) {
-        self.session.lanes.words()[LOG_TAIL].store(self.word().with_position(to).raw(), Ordering::SeqCst);
+        let (word, before) = (&self.session.lanes.words()[LOG_TAIL], self.word());
+        let after = before.with_position(to).raw();
+        let _ = word.compare_exchange(before.raw(), after, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     fn has_failed(&self) -> bool {
@@ -351,5 +354,38 @@ fn logged_changes_wait_for_storage() {
     files.fsync(&egg).unwrap();
     files.close(egg).unwrap();
     drop((files, pinned));
+    served.stop();
+}
+
+/// The number in the word of a log changes with each further grant, so an append that was begun before fails.
+#[test]
+fn further_grants_come_under_a_seal() {
+    #[cfg(feature = "mutants")]
+    eyrie_medium::rules::break_rule_of_environment();
+    let (mut served, [files, _other]) = Served::with_clients(256 << 20);
+    let holder = RawHolder::new(&served, b"egg");
+    // The read takes the grant of the volume back. The next change gives grants of parts.
+    assert_eq!(files.read("/egg").unwrap(), [5]);
+    assert_eq!(holder.session.apply(&holder.write(&[6])), 0);
+    let number = || {
+        // The log opens only after an answer.
+        while holder.word().is_sealed() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        holder.word().with_position(0).raw()
+    };
+    let before = number();
+    assert_eq!(holder.granted_to(), GRANTED_IN_PARTS);
+    holder.session.reserve(Kind::File);
+    assert_ne!(number(), before, "the session holds the parts of the ids");
+    let before = number();
+    while holder.granted_to() == GRANTED_IN_PARTS {
+        holder.log(&holder.write(&[7]), NO_DETAIL);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_ne!(number(), before, "the session holds the volume");
+    assert_eq!(files.read("/egg").unwrap(), [7]);
+    assert!(!holder.has_failed());
+    drop(files);
     served.stop();
 }

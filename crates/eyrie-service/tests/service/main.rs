@@ -11,6 +11,8 @@ mod histories;
 mod hostile;
 mod interfaces;
 mod locks;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod nodes;
 mod quotas;
 mod refusals;

@@ -1,6 +1,6 @@
 //! Deferred changes: appends to the log, seals, and readers beside them.
 
-use eyrie_engine::{ListedEntry, RenameMode};
+use eyrie_engine::{ListedEntry, ObjectId, RenameMode};
 
 use super::*;
 
@@ -22,6 +22,45 @@ fn read_number(engine: &impl Engine, name: &[u8]) -> usize {
         engine.read(id, 0, &mut bytes)?;
         Ok(u64::from_le_bytes(bytes) as usize)
     })
+}
+
+/// Moves a name within the root directory.
+fn rename(client: &Client, from_name: &[u8], to_name: &[u8], mode: RenameMode) {
+    let dir = client.root();
+    let (from_dir, to_dir, whiteout, time) = (dir, dir, None, TIME);
+    let op = Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time };
+    repeated(|| client.apply(&op));
+}
+
+/// Appends bytes to the file of a name. Looks the name up once, so that the client then needs no grant but
+/// that of the file.
+struct FileAppender {
+    client: Arc<Client>,
+    name: &'static [u8],
+    id: ObjectId,
+}
+
+impl FileAppender {
+    fn new(client: &Arc<Client>, name: &'static [u8]) -> FileAppender {
+        FileAppender { client: Arc::clone(client), name, id: FileAppender::find(client, name) }
+    }
+
+    fn find(client: &Client, name: &[u8]) -> ObjectId {
+        repeated(|| client.lookup(client.root(), name)).unwrap()
+    }
+
+    fn append(&mut self, data: &[u8]) {
+        loop {
+            let _pin = epoch::pin();
+            let op = Op::Append { id: self.id, data, set_ids: SetIds::Keep, time: TIME };
+            match self.client.apply(&op) {
+                Ok(_) => return,
+                Err(Error::Stale) => {}
+                Err(error) => panic!("{error}"),
+            }
+            self.id = FileAppender::find(&self.client, self.name);
+        }
+    }
 }
 
 /// Two writers write rising numbers, each to its own file, and two threads of another client read them. A
@@ -111,16 +150,7 @@ fn clients_that_share_an_object_make_each_change_once() {
                         client.apply(&Op::Append { id, data, set_ids: SetIds::Keep, time: TIME })
                     });
                     // Both clients replace the same name.
-                    let rename = Op::Rename {
-                        from_dir: dir,
-                        from_name: &own,
-                        to_dir: dir,
-                        to_name: b"latest",
-                        mode: RenameMode::Replace,
-                        whiteout: None,
-                        time: TIME,
-                    };
-                    repeated(|| client.apply(&rename));
+                    rename(&client, &own, b"latest", RenameMode::Replace);
                 }
             })
         });
@@ -152,23 +182,8 @@ fn appends_beside_puts_leave_no_hole() {
         let appending = {
             let appender = Arc::clone(&appender);
             shuttle::thread::spawn(move || {
-                let find = || repeated(|| appender.lookup(appender.root(), b"egg")).unwrap();
-                let mut id = find();
-                for _ in 0..12 {
-                    // Without a look-up, the appender needs no grant but that of the file.
-                    while {
-                        let _pin = epoch::pin();
-                        let data = b"+";
-                        let op = Op::Append { id, data, set_ids: SetIds::Keep, time: TIME };
-                        match appender.apply(&op) {
-                            Ok(_) => false,
-                            Err(Error::Stale) => true,
-                            Err(error) => panic!("{error}"),
-                        }
-                    } {
-                        id = find();
-                    }
-                }
+                let mut file = FileAppender::new(&appender, b"egg");
+                (0..12).for_each(|_| file.append(b"+"));
                 // A sync fails if the service could not make an append.
                 repeated(|| appender.sync());
             })
@@ -191,6 +206,43 @@ fn appends_beside_puts_leave_no_hole() {
         let count = engine.read(id, 0, &mut bytes).unwrap();
         let rest = bytes[..count].strip_prefix(b"value");
         assert!(rest.is_some_and(|rest| rest.iter().all(|&byte| byte == b'+')), "{bytes:?}");
+    });
+}
+
+/// A client appends to two files. Another client appends to one of them, and then leaves, so the first client
+/// gets the grant of the volume. Each append is made once.
+#[test]
+fn client_that_stays_makes_each_append_once() {
+    let _alone = alone();
+    let template = Template::make();
+    run(Bursts::new(18, 600), move || {
+        let mut served = template.serve();
+        let (staying, leaving) = (served.client(), served.client());
+        NAMES.iter().for_each(|name| make_file(&staying, name));
+        let stay = shuttle::thread::spawn(move || {
+            let mut files = NAMES.map(|name| FileAppender::new(&staying, name));
+            for _ in 0..8 {
+                files.iter_mut().for_each(|file| file.append(b"+"));
+            }
+            repeated(|| staying.sync());
+        });
+        let leave = shuttle::thread::spawn(move || {
+            let mut file = FileAppender::new(&leaving, NAMES[0]);
+            (0..6).for_each(|_| file.append(b"-"));
+            drop((file, leaving));
+            sleep::socket_changed();
+        });
+        stay.join().unwrap();
+        leave.join().unwrap();
+        let engine = served.end();
+        for (name, count) in NAMES.into_iter().zip([14, 8]) {
+            let id = engine.lookup(engine.root(), name).unwrap().unwrap();
+            let mut bytes = [0; 64];
+            let length = engine.read(id, 0, &mut bytes).unwrap();
+            let appended = bytes[..length].strip_prefix(name).unwrap();
+            let pluses = appended.iter().filter(|&&byte| byte == b'+').count();
+            assert_eq!((appended.len(), pluses), (count, 8), "{bytes:?}");
+        }
     });
 }
 
@@ -292,22 +344,7 @@ fn readers_see_each_answered_name() {
                     let (number, step) = ((change - 1) / 3, (change - 1) % 3);
                     match step {
                         0 => make_numbered(&writer, first, number),
-                        1 => {
-                            _ = repeated(|| {
-                                let (mode, whiteout) = (RenameMode::Replace, None);
-                                let (from_name, to_name) = (first, second);
-                                let (from_dir, to_dir, time) = (dir, dir, TIME);
-                                writer.apply(&Op::Rename {
-                                    from_dir,
-                                    from_name,
-                                    to_dir,
-                                    to_name,
-                                    mode,
-                                    whiteout,
-                                    time,
-                                })
-                            })
-                        }
+                        1 => rename(&writer, first, second, RenameMode::Replace),
                         _ => _ = repeated(|| writer.apply(&Op::Unlink { dir, name: second, time: TIME })),
                     }
                     counts[thread][1].store(change, Ordering::SeqCst);
@@ -356,16 +393,7 @@ fn each_name_is_made_once() {
             for file in 0..3 {
                 let (made, moved) = ([b'a' + number, b'0' + file], [b'x', b'a' + number, b'0' + file]);
                 make_numbered(client, &made, usize::from(file));
-                let rename = Op::Rename {
-                    from_dir: dir,
-                    from_name: &made,
-                    to_dir: dir,
-                    to_name: &moved,
-                    mode: RenameMode::NoReplace,
-                    whiteout: None,
-                    time: TIME,
-                };
-                repeated(|| client.apply(&rename));
+                rename(client, &made, &moved, RenameMode::NoReplace);
                 if file == 1 {
                     repeated(|| client.apply(&Op::Unlink { dir, name: &moved, time: TIME }));
                 }

@@ -164,7 +164,7 @@ pub fn hunt(rule: SafetyRule, should_continue: &dyn Fn() -> bool) -> Hunt {
         On::Memory => &[CrashRule::Lines],
         On::Disk => &[CrashRule::Sectors],
         On::Both => &[CrashRule::Lines, CrashRule::Sectors],
-        On::Scheduler | On::ServiceScheduler | On::Services => &[],
+        On::Scheduler | On::ServiceScheduler | On::Services | On::Sessions => &[],
     };
     let mut search = Search { samples: SAMPLES, medium: "", images: 0, should_continue, complete: true };
     let mut found = None;

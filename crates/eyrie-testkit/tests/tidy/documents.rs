@@ -154,7 +154,7 @@ fn pages_state_the_number_of_rules() {
         SafetyRule::ALL.iter().filter(|rule| is_counted(rule.entry().on)).count()
     };
     let threads = count(|on| [On::Scheduler, On::ServiceScheduler].contains(&on));
-    let processes = count(|on| on == On::Services);
+    let processes = count(|on| [On::Services, On::Sessions].contains(&on));
     let explored = SafetyRule::ALL.len() - threads - processes;
     let stated = [
         ("README.md", format!("The explorer notices each of {explored} mutants")),

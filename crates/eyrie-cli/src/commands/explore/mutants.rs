@@ -46,7 +46,7 @@ fn rule(id: &str) -> Result<SafetyRule> {
 
 /// Returns true if a run of the explorer can notice that the rule is broken.
 fn is_explored(rule: SafetyRule) -> bool {
-    !matches!(rule.entry().on, On::Scheduler | On::ServiceScheduler | On::Services)
+    !matches!(rule.entry().on, On::Scheduler | On::ServiceScheduler | On::Services | On::Sessions)
 }
 
 /// Returns the processor time of this process, in seconds.
