@@ -92,18 +92,18 @@ pub trait KeySession: Send {
 pub(crate) struct VolumeKeys {
     pub store: Store,
     /// The volume, which is synced after each change. `None` if changes need not be durable.
-    pub durable: Option<Arc<Volume>>,
+    pub synced: Option<Arc<Volume>>,
 }
 
 impl KeyStore for VolumeKeys {
     fn session(&self) -> Result<Box<dyn KeySession>> {
-        Ok(Box::new(VolumeKeys { store: self.store.clone(), durable: self.durable.clone() }))
+        Ok(Box::new(VolumeKeys { store: self.store.clone(), synced: self.synced.clone() }))
     }
 }
 
 impl VolumeKeys {
     fn end_call(&self) -> Result<()> {
-        match &self.durable {
+        match &self.synced {
             Some(volume) => Ok(volume.sync()?),
             None => Ok(()),
         }
@@ -163,21 +163,21 @@ fn order(sorted: bool) -> Order {
 pub(crate) struct HostKeys {
     store: Arc<HostStore>,
     /// The file system, which is synced after each change. `None` if changes need not be durable.
-    durable: Option<Host>,
+    synced: Option<Host>,
 }
 
 impl HostKeys {
     /// Opens the store in an existing directory.
     pub fn open(directory: PathBuf, durability: Durability) -> Result<HostKeys> {
-        let durable = match durability {
+        let synced = match durability {
             Durability::Later => None,
             Durability::EachCall => Some(Host::new(&directory)?),
         };
-        Ok(HostKeys { store: Arc::new(HostStore::open(directory)?), durable })
+        Ok(HostKeys { store: Arc::new(HostStore::open(directory)?), synced })
     }
 
     fn end_call(&self) -> Result<()> {
-        match &self.durable {
+        match &self.synced {
             Some(host) => Ok(host.sync()?),
             None => Ok(()),
         }
@@ -186,7 +186,7 @@ impl HostKeys {
 
 impl KeyStore for HostKeys {
     fn session(&self) -> Result<Box<dyn KeySession>> {
-        Ok(Box::new(HostKeys { store: Arc::clone(&self.store), durable: self.durable.clone() }))
+        Ok(Box::new(HostKeys { store: Arc::clone(&self.store), synced: self.synced.clone() }))
     }
 }
 

@@ -154,7 +154,7 @@ impl HostMount {
     }
 
     /// Makes a file system in a file `image`, with room for `bytes`, and mounts it at a directory by a loop
-    /// device. The kernel frees the device with the mount.
+    /// device. The kernel frees the loop device when the mount ends.
     ///
     /// # Errors
     /// Returns the reason why it cannot be made or mounted.

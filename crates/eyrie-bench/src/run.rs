@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::machine::{self, Machine};
-use crate::method::{Contestant, Control, FileWork, Plan, Rounds, Row, ThreadPart, measure};
+use crate::method::{Control, FileWork, Plan, Rounds, Row, SideWithWorkers, ThreadPart, measure};
 use crate::report::BenchReport;
-use crate::side::{Arena, Side, SideRequest};
+use crate::side::{RunSides, Side, SideRequest};
 
 /// A workload with its name and its rows.
 pub trait Workload {
@@ -97,20 +97,20 @@ pub fn run(workload: &dyn Workload, mut setting: Setting<'_>) -> Result<BenchRep
         if (setting.stop)() {
             return Err(Error::Interrupted);
         }
-        let mut arena = Arena::new(&setting.request)?;
+        let mut run_sides = RunSides::new(&setting.request)?;
         let progress = &mut setting.progress;
         let mut next = |name: &str| {
             progress(done, groups, name);
             done += 1;
         };
         let control = Control { rounds: setting.rounds, stop: setting.stop, progress: &mut next };
-        let measured = measure_on(workload, &arena.sides, (threads, setting.shared), control);
+        let measured = measure_on(workload, &run_sides.sides, (threads, setting.shared), control);
         // `measure_on` has also reported the final comparison, which is not a group of rows.
         done = done.saturating_sub(1);
         rows.extend(measured?);
-        arena.note_used_bytes();
-        sides = arena.sides.iter().map(|side| side.information.clone()).collect();
-        skipped = std::mem::take(&mut arena.skipped);
+        run_sides.note_used_bytes();
+        sides = run_sides.sides.iter().map(|side| side.information.clone()).collect();
+        skipped = std::mem::take(&mut run_sides.skipped);
     }
     Ok(BenchReport {
         title: workload.title(),
@@ -138,10 +138,10 @@ pub fn measure_on(
 ) -> Result<Vec<Row>> {
     let threads = threads as u64;
     let parts: Vec<ThreadPart> = (0..threads).map(|thread| ThreadPart { thread, threads, shared }).collect();
-    let contestant = |side: &Side| -> Result<Contestant> {
+    let with_workers = |side: &Side| -> Result<SideWithWorkers> {
         let workers = workload.workers(side, &parts);
-        Ok(side.contestant(workers.map_err(|error| error.at(&side.information.name[..]))?))
+        Ok(side.with_workers(workers.map_err(|error| error.at(&side.information.name[..]))?))
     };
-    let contestants = sides.iter().map(contestant).collect::<Result<Vec<_>>>()?;
-    measure(&workload.plan(threads), contestants, control)
+    let sides = sides.iter().map(with_workers).collect::<Result<Vec<_>>>()?;
+    measure(&workload.plan(threads), sides, control)
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::keys::{Durability, HostKeys, KeyStore, VolumeKeys};
-use crate::method::{Contestant, Count, Counters, FileWork, ThreadPart, Worker};
+use crate::method::{Count, Counters, FileWork, SideWithWorkers, ThreadPart, Worker};
 use crate::peers::{self, Peer};
 use crate::place::{HostMount, Scratch, ServiceProcess, device_written_bytes, file_system_name, free_bytes};
 use crate::rival::Rival;
@@ -95,7 +95,7 @@ pub struct SideRequest {
 
 /// The ways in which a run can use a volume.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum VolumeAccess {
     /// In this process.
     Embedded,
     Mounted,
@@ -103,7 +103,7 @@ enum Way {
 }
 
 /// All sides of a run, and the directory that has them.
-pub struct Arena {
+pub struct RunSides {
     /// The sides. The first one is Eyrie.
     pub sides: Vec<Side>,
     /// A line for each side that could not be made, with the reason.
@@ -112,12 +112,12 @@ pub struct Arena {
     scratch: Scratch,
 }
 
-impl Arena {
+impl RunSides {
     /// Makes the sides. A side other than Eyrie that cannot be made is skipped.
     ///
     /// # Errors
     /// Fails if Eyrie's own side or the scratch directory cannot be made, or if too little space is free.
-    pub fn new(request: &SideRequest) -> Result<Arena> {
+    pub fn new(request: &SideRequest) -> Result<RunSides> {
         let scratch = Scratch::new(&request.directory)?;
         let (room, needed) = (free_bytes(scratch.path()), request.bytes.saturating_mul(request.side_count()));
         if room < needed {
@@ -125,27 +125,32 @@ impl Arena {
             let text = format!("{place} has {room} MiB free, but the run needs about {needed} MiB");
             return Err(Error::Request(text));
         }
-        let mut arena = Arena { sides: Vec::new(), skipped: Vec::new(), scratch };
-        let volume = arena
-            .volume("eyrie", request, Way::Embedded)
+        let mut run_sides = RunSides { sides: Vec::new(), skipped: Vec::new(), scratch };
+        let volume = run_sides
+            .volume("eyrie", request, VolumeAccess::Embedded)
             .map_err(|reason| Error::Request(format!("eyrie: {reason}")))?;
-        arena.sides.push(volume);
+        run_sides.sides.push(volume);
         for &rival in &request.against {
-            match arena.rival(rival, request) {
-                Ok(side) => arena.sides.push(side),
-                Err(reason) => arena.skipped.push(format!("{rival} is left out: {reason}")),
+            match run_sides.rival(rival, request) {
+                Ok(side) => run_sides.sides.push(side),
+                Err(reason) => run_sides.skipped.push(format!("{rival} is left out: {reason}")),
             }
         }
-        Ok(arena)
+        Ok(run_sides)
     }
 
-    fn volume(&self, name: &str, request: &SideRequest, way: Way) -> std::result::Result<Side, String> {
+    fn volume(
+        &self,
+        name: &str,
+        request: &SideRequest,
+        access: VolumeAccess,
+    ) -> std::result::Result<Side, String> {
         let place = self.scratch.path().join(name);
         let size = (ROOM * request.bytes).max(LEAST_VOLUME_BYTES).next_multiple_of(64 << 20);
         let options = Volume::options().size(size).medium(request.medium);
         let mut volume = options.create(&place).map_err(|error| error.to_string())?;
         let mut service = None;
-        if way == Way::Served {
+        if access == VolumeAccess::Served {
             volume.close().map_err(|error| error.to_string())?;
             let command = request.command.as_deref().ok_or("no command to serve the volume is known")?;
             service = Some(ServiceProcess::start(command, &place)?);
@@ -157,7 +162,7 @@ impl Arena {
         let volume = Arc::new(volume);
         let information = volume.information();
         let files = volume.files(Credentials::of_process());
-        let mount = if way == Way::Mounted {
+        let mount = if access == VolumeAccess::Mounted {
             let at = self.scratch.directory(&format!("{name}-at")).map_err(|error| error.to_string())?;
             let mount = eyrie_fuse::mount(&volume, &at, &MountOptions::default());
             let mount = mount.map_err(|error| error.to_string())?;
@@ -166,10 +171,10 @@ impl Arena {
         } else {
             None
         };
-        let kind = match way {
-            Way::Embedded => "volume on ",
-            Way::Mounted => "volume mounted with FUSE, ",
-            Way::Served => "volume of a service in another process, ",
+        let kind = match access {
+            VolumeAccess::Embedded => "volume on ",
+            VolumeAccess::Mounted => "volume mounted with FUSE, ",
+            VolumeAccess::Served => "volume of a service in another process, ",
         };
         let sync = match (request.keys, request.durability) {
             (true, Durability::EachCall) => "; a sync after each change of a key",
@@ -196,8 +201,8 @@ impl Arena {
         let directory = || self.scratch.directory(name).map_err(|error| error.to_string());
         let image = || self.scratch.path().join(format!("{name}.image"));
         let (path, mount, place) = match rival {
-            Rival::Mount => return self.volume(name, request, Way::Mounted),
-            Rival::Served => return self.volume(name, request, Way::Served),
+            Rival::Mount => return self.volume(name, request, VolumeAccess::Mounted),
+            Rival::Served => return self.volume(name, request, VolumeAccess::Served),
             Rival::Store(peer) => return self.peer(peer, directory()?, request),
             Rival::Host => (directory()?, None, format!("{}, in {}", self.file_system(), request.shown())),
             Rival::Tmpfs if self.file_system() == name => {
@@ -368,8 +373,8 @@ impl Side {
         self.shared.clone()
     }
 
-    /// Makes the contestant of a run from this side and its workers.
-    pub fn contestant(&self, workers: Vec<Box<dyn Worker>>) -> Contestant {
+    /// Returns this side with its workers, for a run.
+    pub fn with_workers(&self, workers: Vec<Box<dyn Worker>>) -> SideWithWorkers {
         let name = self.information.name.clone();
         let count: Count = match &*self.shared.storage {
             Storage::Volume { volume, .. } if volume.stats().disk.is_some() => {
@@ -399,7 +404,7 @@ impl Side {
             Storage::Volume { mount, volume, .. } => mount.is_none() && !volume.is_served(),
             Storage::Directory { .. } | Storage::Peer { .. } => false,
         };
-        Contestant { name, workers, count, orders }
+        SideWithWorkers { name, workers, count, orders }
     }
 
     /// Returns the bytes that the side uses now.
@@ -435,8 +440,8 @@ impl SharedStorage {
             Storage::Volume { volume, files, .. } => {
                 files.create_dir(name)?;
                 let store = volume.store(name, Credentials::of_process())?;
-                let durable = (self.durability == Durability::EachCall).then(|| Arc::clone(volume));
-                Ok(Arc::new(VolumeKeys { store, durable }))
+                let synced = (self.durability == Durability::EachCall).then(|| Arc::clone(volume));
+                Ok(Arc::new(VolumeKeys { store, synced }))
             }
             Storage::Directory { host, path, .. } => {
                 host.create_dir(name)?;

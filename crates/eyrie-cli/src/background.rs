@@ -1,4 +1,5 @@
-//! Commands that go on in the background: the start of the process, and its report that it is ready.
+//! Commands that continue in a background process: the start of this process, and its report that it is
+//! ready.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};

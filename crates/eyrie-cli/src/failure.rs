@@ -20,7 +20,7 @@ pub type Result<T> = std::result::Result<T, Failure>;
 #[derive(Debug)]
 pub struct Failure {
     status: u8,
-    line: String,
+    text: String,
     /// True if the command must not continue with its next argument.
     ends: bool,
 }
@@ -28,17 +28,17 @@ pub struct Failure {
 impl Failure {
     /// Makes a failure with exit status 1 from the action that failed, the place, and the reason or advice.
     pub fn new(what: impl Display, place: impl Display, why: impl Display) -> Failure {
-        Failure::of_line(format_args!("{what}: {place}: {why}"))
+        Failure::of_text(format_args!("{what}: {place}: {why}"))
     }
 
-    /// Makes a failure with exit status 1 and the text `line`.
-    pub fn of_line(line: impl Display) -> Failure {
-        Failure { status: 1, line: line.to_string(), ends: false }
+    /// Makes a failure with exit status 1 and the given text.
+    pub fn of_text(text: impl Display) -> Failure {
+        Failure { status: 1, text: text.to_string(), ends: false }
     }
 
     /// Makes a failure that prints nothing, because its text has been printed or none is needed.
     pub fn silent(status: u8) -> Failure {
-        Failure { status, line: String::new(), ends: false }
+        Failure { status, text: String::new(), ends: false }
     }
 
     /// Makes a failure with exit status 2, for wrong arguments.
@@ -68,7 +68,7 @@ impl Failure {
     /// Appends a note to the text.
     #[must_use]
     pub fn with_note(mut self, note: &str) -> Failure {
-        self.line.push_str(note);
+        self.text.push_str(note);
         self
     }
 
@@ -93,7 +93,7 @@ impl Failure {
 /// Prints the text, which may be empty.
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.line)
+        f.write_str(&self.text)
     }
 }
 
@@ -109,17 +109,17 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Prints `line`, which may have several lines, to standard error. Ignores a closed standard error.
-pub fn print_error(line: &str) {
-    let _ = writeln!(io::stderr(), "eyrie: {line}");
+/// Prints `text`, which may have several lines, to standard error. Ignores a closed standard error.
+pub fn print_error(text: &str) {
+    let _ = writeln!(io::stderr(), "eyrie: {text}");
 }
 
 /// Prints the text of a failure that does not decide the exit status.
 pub fn print_failure(result: Result<()>) {
     if let Err(failure) = result
-        && !failure.line.is_empty()
+        && !failure.text.is_empty()
     {
-        print_error(&failure.line);
+        print_error(&failure.text);
     }
 }
 
@@ -139,8 +139,8 @@ impl Failures {
         match result {
             Err(failure) if failure.ends => Err(failure),
             Err(failure) => {
-                if !failure.line.is_empty() {
-                    print_error(&failure.line);
+                if !failure.text.is_empty() {
+                    print_error(&failure.text);
                 }
                 self.status = Some(match self.status {
                     Some(status) if status != failure.status => 1,
@@ -155,7 +155,7 @@ impl Failures {
     /// Fails if an argument failed.
     ///
     /// # Errors
-    /// The failure has no line. Its exit status is that of all failures, or 1 if they differ.
+    /// The failure has no text. Its exit status is that of all failures, or 1 if they differ.
     pub fn finish(self) -> Result<()> {
         self.status.map_or(Ok(()), |status| Err(Failure::silent(status)))
     }
@@ -242,7 +242,7 @@ pub fn reason(error: &eyrie::Error) -> String {
     }
 }
 
-/// Works as [`reason`], for an error of the standard library.
+/// Works like [`reason`], for an error of the standard library.
 pub fn reason_of_io(error: &io::Error) -> String {
     let text = error.to_string();
     let why = text.split(" (os error").next().unwrap_or(&text);

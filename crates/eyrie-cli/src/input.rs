@@ -41,7 +41,7 @@ pub fn value(argument: Option<OsString>) -> Result<Vec<u8>> {
 /// Fails if the file cannot be read. Fails with exit status 2 if the text is not a script.
 pub fn script(path: &Path) -> Result<(String, Script)> {
     let (name, text) = script_text(path)?;
-    let script = Script::parse(&name, &text).map_err(|error| Failure::of_line(error).with_status(2))?;
+    let script = Script::parse(&name, &text).map_err(|error| Failure::of_text(error).with_status(2))?;
     Ok((name, script))
 }
 

@@ -48,9 +48,9 @@ fn main() -> ExitCode {
     match result.and(flushed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let line = failure.to_string();
-            if !line.is_empty() {
-                print_error(&line);
+            let text = failure.to_string();
+            if !text.is_empty() {
+                print_error(&text);
             }
             ExitCode::from(failure.status())
         }

@@ -104,7 +104,8 @@ pub fn with_volumes<'a, T>(
     Ok(result)
 }
 
-/// Works as [`OpenVolumes::for_each`], with volumes that are opened for this purpose, and closed at the end.
+/// Works like [`OpenVolumes::for_each`], with volumes that are opened for this purpose, and closed at the
+/// end.
 ///
 /// # Errors
 /// Fails if a place failed, or if a volume cannot be opened or closed.

@@ -92,7 +92,7 @@ impl Output {
         }
     }
 
-    /// Returns the width of the terminal, if standard output is one that tells its width.
+    /// Returns the width of the terminal, if standard output is a terminal that tells its width.
     pub fn columns(&self) -> Option<usize> {
         self.columns
     }

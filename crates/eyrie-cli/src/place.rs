@@ -62,13 +62,13 @@ pub fn all_inside(places: &[Place]) -> Result<Vec<Inside>> {
     places.iter().cloned().map(Place::inside).collect()
 }
 
-/// Returns a temporary name in the directory of `path`, another one in each call. A file is made under this
-/// name and then renamed, so that a failure leaves the file at `path` unchanged.
+/// Returns a temporary name in the directory of `path`. Each call returns a different name. A file is made
+/// under this name and then renamed, so that a failure leaves the file at `path` unchanged.
 ///
-/// The id of the process alone would not be enough: processes of two containers may have the same id, and so
-/// may a process that was killed before it could remove its file.
-pub fn aside(path: &Path) -> PathBuf {
-    // A hasher of std has random keys, another one in each call.
+/// The id of the process alone would not be enough. Processes of two containers may have the same id. A
+/// process that was killed before it could remove its file may also have had this id.
+pub fn temporary_name(path: &Path) -> PathBuf {
+    // Each new `RandomState` has different random keys.
     let random = RandomState::new().hash_one(std::process::id());
     path.with_file_name(format!(".eyrie-{random:016x}"))
 }
@@ -135,7 +135,7 @@ impl Place {
         }
     }
 
-    /// Works as [`Place::inside`], but takes a path of the host as the root of the volume at that path.
+    /// Works like [`Place::inside`], but takes a path of the host as the root of the volume at that path.
     pub fn inside_or_root(self) -> Inside {
         match self {
             Place::Inside(inside) => inside,
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn temporary_names_are_different() {
-        let [one, two] = [aside(Path::new("/nest/egg")), aside(Path::new("/nest/egg"))];
+        let [one, two] = [temporary_name(Path::new("/nest/egg")), temporary_name(Path::new("/nest/egg"))];
         assert!(one != two && one.parent() == Some(Path::new("/nest")), "{one:?}, {two:?}");
     }
 

@@ -54,7 +54,7 @@ pub fn parse_size(argument: &str) -> Result<u64, String> {
     parse_bytes(argument).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err(SIZES.to_owned()) })
 }
 
-/// Works as [`parse_size`], for the memory for pages, which has a minimum size.
+/// Works like [`parse_size`], for the memory for pages, which has a minimum size.
 ///
 /// # Errors
 /// Fails with a message for the user.
@@ -67,7 +67,7 @@ pub fn parse_memory(argument: &str) -> Result<u64, String> {
     }
 }
 
-/// Works as [`parse_size`], but also accepts 0.
+/// Works like [`parse_size`], but also accepts 0.
 ///
 /// # Errors
 /// Fails with a message for the user.

@@ -74,7 +74,7 @@ pub struct Summary {
     /// True to print nothing, unless an entry could not be copied.
     pub quiet: bool,
     /// True to print the text to standard error, because standard output has the archive or the paths.
-    pub aside: bool,
+    pub to_stderr: bool,
     /// The time when the transfer began.
     pub started: Instant,
 }
@@ -92,7 +92,7 @@ impl Summary {
             output.json(&value)?;
         } else if self.quiet {
             // A failure is still reported below.
-        } else if self.aside {
+        } else if self.to_stderr {
             let _ = writeln!(std::io::stderr(), "{} {} in {seconds:.1} s", self.verb, tally.summary());
         } else {
             writeln!(output, "{} {} in {seconds:.1} s", self.verb, tally.summary())?;

@@ -75,8 +75,8 @@ pub fn open(volume: &Path, purpose: Purpose) -> Result<Volume> {
     opened.map_err(|error| unopened("cannot open the volume", volume, &error))
 }
 
-/// Returns the failure of a call that opens a volume by itself. Works as [`refused`], with advice if nothing
-/// exists at the path.
+/// Returns the failure of a call that opens a volume by itself. Works like [`refused`], with advice if
+/// nothing exists at the path.
 pub fn unopened(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
     match error.errno() {
         Errno::NOENT if !volume.exists() => missing(what, volume),
@@ -112,7 +112,7 @@ pub fn with_volume<T>(path: &Path, purpose: Purpose, work: impl FnOnce(&Volume) 
     Ok(result)
 }
 
-/// Works as [`with_volume`], but calls `work` with the files of the volume, for the user of this process.
+/// Works like [`with_volume`], but calls `work` with the files of the volume, for the user of this process.
 ///
 /// # Errors
 /// As [`with_volume`].

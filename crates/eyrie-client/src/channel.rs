@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct Channel {
     memory: Arc<SharedMemory>,
     socket: Arc<OwnedFd>,
-    /// Each lane has the number of its last request.
+    /// For each lane the number of its last request. A thread that uses a lane holds its lock.
     lanes: [Mutex<u32>; LANES + 1],
     /// True if the service can run while this process spins.
     may_spin: bool,
@@ -116,8 +116,8 @@ impl Channel {
     }
 
     /// Returns a free lane with room for the data of a request: the lane at this thread's index if it is
-    /// free, otherwise any free lane. If all lanes are in use, waits for the lane at the index. Data that no
-    /// ordinary lane can hold have the large lane.
+    /// free, otherwise any free lane. If all lanes are in use, waits for the lane at the index. A request
+    /// with more data than an ordinary lane holds gets the large lane.
     fn lane_for(&self, request: &ServiceRequest<'_>) -> Result<(usize, MutexGuard<'_, u32>)> {
         let bytes = request.data.len();
         if bytes > data_of(LARGE_LANE).1 {

@@ -221,12 +221,12 @@ impl Client {
             && self.board().has_session(key)
     }
 
-    /// Runs `read`. If the session ended meanwhile, discards the result, as [`Client::believed`] does.
+    /// Runs `read`. If the session ended meanwhile, discards the result, as [`Client::checked_result`] does.
     #[inline(always)]
     pub(crate) fn reading<'a, T>(&'a self, read: impl FnOnce(&'a VolumeView) -> Result<T>) -> Result<T> {
         let key = self.key();
         let result = read(&self.view);
-        self.believed(key, result)
+        self.checked_result(key, result)
     }
 
     /// Runs `read`, a read of the bytes, the size, the times or the names of the object `id`, as
@@ -246,7 +246,7 @@ impl Client {
     /// Returns the result of a read. If the session with this key has ended, joins the next session and
     /// returns `Stale`, because the ids of the read may name other objects there.
     #[inline(always)]
-    pub(crate) fn believed<T>(&self, key: SessionKey, result: Result<T>) -> Result<T> {
+    pub(crate) fn checked_result<T>(&self, key: SessionKey, result: Result<T>) -> Result<T> {
         if self.is_current(key) && !matches!(result, Err(Error::ServiceEnded)) {
             return result;
         }
@@ -348,7 +348,7 @@ impl Client {
             return self.medium().check().is_ok();
         }
         // The counts of Ops are those of this session. An Op of an earlier session is durable, because each
-        // owner first makes the changes durable that it finds.
+        // owner first makes durable the changes that it finds.
         let key = self.key();
         self.board().seen_ops_are_durable() && self.is_current(key)
     }

@@ -29,13 +29,14 @@ use crate::log::{Appended, Appender, ChangeLog};
 use crate::protocol::ServiceCall;
 use crate::shadow::{Effect, MadeObject};
 
-/// Largest number of bytes of a deferred write. Larger ones wait for the service, which copies them once.
+/// Largest number of bytes of a deferred write. A larger write waits for the service, because the size of an
+/// entry is limited ([`ENTRY_BYTES_MAX`](eyrie_engine::change_log::ENTRY_BYTES_MAX)).
 const WRITE_MAX: usize = 64 << 10;
-/// Number of attempts to decide about a change before another thread of this client appends an entry. After
-/// these attempts the change waits for the service.
+/// Maximum number of attempts to decide about a change. An attempt fails if another thread of this client
+/// appends an entry or makes a request meanwhile. After the last attempt the change waits for the service.
 const MOST_ATTEMPTS: u32 = 16;
 /// Largest size of the bytes of a deferred new object or value: one page. A larger value needs storage in one
-/// piece, which a volume with enough free storage may not have.
+/// piece. A volume may have no such piece, although enough storage is free in all.
 const VALUE_MAX: usize = 4096;
 
 /// An Op that a client can log, and its effect. An append has become a write.
@@ -106,8 +107,8 @@ impl Client {
             let (who, rules) = (&log.who, AccessRules::default());
             let op = Requester { engine: self, who, rules, now: op.time() }.authorize(op).ok()?;
             let appender = lock(&log.appender);
-            // Another thread of this client may have appended since the look at the rights, or made a
-            // request.
+            // Another thread of this client may have appended an entry, or made a request, since the rights
+            // were checked.
             if log.word()? == word {
                 break (op, appender, word);
             }
@@ -201,7 +202,8 @@ impl Client {
         }
     }
 
-    /// Returns an Op that makes an object, if the directory passes no ACL on.
+    /// Returns an Op that makes an object, if the directory is not removed and has no default ACL, which the
+    /// object would inherit.
     fn loggable_new<'o>(
         &self,
         op: Op<'o>,
@@ -221,7 +223,7 @@ impl Client {
         Some(Loggable { op, detail: generation, effect: Effect::Made { dir, name, id, size, made }, applied })
     }
 
-    /// True if a session holds the grants of all objects of a change. Its log is not sealed.
+    /// True if a session holds the grants of all objects of a change. The log of the session is not sealed.
     fn holds_objects(&self, key: SessionKey, op: &Op<'_>, effect: &Effect<'_>) -> bool {
         let board = self.board();
         if board.granted_to() == key.raw() || broken(SafetyRule::HeldPartsAreCompared) {
@@ -280,7 +282,7 @@ impl Client {
             Logger::This => {
                 let log = session.log.as_ref().filter(|_| !broken(SafetyRule::OwnNamesAreSeen));
                 match log.and_then(|log| log.name(dir, name)) {
-                    Some(known) => self.believed(session.key, Ok(Some(known))),
+                    Some(known) => self.checked_result(session.key, Ok(Some(known))),
                     None => Ok(None),
                 }
             }
@@ -330,8 +332,8 @@ impl Client {
         }
     }
 
-    /// Waits until no logged change of the object `id`, or of a name in the directory `id`, waits for the
-    /// service: neither one of this client, nor one of another client.
+    /// Waits until the service has applied all logged changes of the object `id`, and of the names in the
+    /// directory `id`: those of this client, and those of other clients.
     #[cold]
     pub(crate) fn wait_until_applied(&self, id: ObjectId) -> Result<()> {
         if self.medium().check().is_err() || broken(SafetyRule::ReadsWaitForEntries) {
@@ -350,7 +352,7 @@ impl Client {
         self.call(ServiceCall::ApplyLogs, id.raw(), 0, &[]).map(drop)
     }
 
-    /// Returns an error if the service could not make a change that this client has taken for made.
+    /// Returns an error if the service could not make a change that this client has logged.
     pub(crate) fn check_log(&self) -> Result<()> {
         let has_failed = self.session.load().log.as_ref().is_some_and(ChangeLog::has_failed);
         if !has_failed && !self.has_lost_logged.load(Ordering::Relaxed) {

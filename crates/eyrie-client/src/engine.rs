@@ -9,8 +9,8 @@ use eyrie_engine::notices::quiet_watcher;
 use eyrie_engine::op::encode::encode;
 use eyrie_engine::quota::QuotaReport;
 use eyrie_engine::{
-    Applied, Attributes, Engine, Error, FileView, Guards, InodeFlags, Kind, ListedEntry, Notice, ObjectId,
-    Op, Owner, Result, SpaceUsage, Version, Watcher,
+    Applied, Attributes, Engine, Error, FileView, InodeFlags, Kind, ListedEntry, Notice, ObjectId, Op, Owner,
+    Result, SpaceUsage, StoredProtection, Version, Watcher,
 };
 use eyrie_medium::Fault;
 use eyrie_medium::epoch::{Guard, pin_number};
@@ -26,7 +26,7 @@ use crate::session::OwnedLocks;
 use crate::shadow::MadeObject;
 
 /// Number of ids that a client reserves at once, without and with the grant. With the grant, a create makes
-/// no other request than that for ids, so the client makes this request rarely.
+/// no request except the one for ids, so a large number of ids makes requests rare.
 const POOLS: (u64, u64) = (32, if cfg!(feature = "shuttle") { 32 } else { 512 });
 /// A pool with this number of ids or more takes no id back. Further ids go back to the service.
 const MOST_POOLED: usize = 2 * POOLS.1 as usize;
@@ -61,11 +61,14 @@ impl Engine for Client {
         }
     }
 
-    fn guards(&self, id: ObjectId) -> Result<Guards> {
+    fn guards(&self, id: ObjectId) -> Result<StoredProtection> {
         match self.logged_object(id) {
-            Some(MadeObject { owner, .. }) => {
-                Ok(Guards { owner, access_acl: None, has_default_acl: false, flags: InodeFlags::empty() })
-            }
+            Some(MadeObject { owner, .. }) => Ok(StoredProtection {
+                owner,
+                access_acl: None,
+                has_default_acl: false,
+                flags: InodeFlags::empty(),
+            }),
             None => self.reading(|view| view.read_guards(id)),
         }
     }
@@ -139,7 +142,7 @@ impl Engine for Client {
         });
         // If the visitor ended the listing, each entry that it got was right, so a later end of the session
         // does not matter.
-        if is_done { Ok(()) } else { self.believed(key, result) }
+        if is_done { Ok(()) } else { self.checked_result(key, result) }
     }
 
     #[inline]
@@ -288,7 +291,7 @@ impl Engine for Client {
         if session.key != key {
             return Err(Error::Stale);
         }
-        // The lock is held during the request, so that another thread finds the ids of this one.
+        // The lock is held during the request, so that a thread that waits for the lock finds the new ids.
         let mut pool = lock(&session.pools[kind as usize]);
         if let Some(id) = pool.pop() {
             return Ok(id);
@@ -334,7 +337,7 @@ impl Engine for Client {
         encode(op, &mut bytes);
         let reply = self.call(ServiceCall::Apply, 0, quiet_watcher(), &bytes)?;
         let number = reply.answer.number;
-        Ok(Applied { offset: number, created: reply.answer.other != 0, generation: number })
+        Ok(Applied { offset: number, created: reply.answer.second_number != 0, generation: number })
     }
 
     fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
@@ -349,7 +352,7 @@ impl Engine for Client {
             let sent = reply.data.chunks(size_of::<SentQuota>());
             let report = |bytes| SentQuota::read_from_bytes(bytes).ok().and_then(|sent| sent.report());
             reports.extend(sent.map(report).collect::<Option<Vec<_>>>().ok_or(impossible)?);
-            if reports.len() == before || reports.len() as u64 >= reply.answer.other {
+            if reports.len() == before || reports.len() as u64 >= reply.answer.second_number {
                 return Ok(Some(reports));
             }
         }

@@ -10,7 +10,7 @@
 //! - A call that makes a change returns only after the service has applied or refused the change, after the
 //!   change is in the log of a client that holds the grant ([`eyrie_engine::change_log`]), or after the
 //!   session has ended.
-//! - A read is believed only if the session that protects it has not ended meanwhile.
+//! - A client uses the result of a read only if the session that protects the read has not ended meanwhile.
 
 #![forbid(unsafe_code)]
 

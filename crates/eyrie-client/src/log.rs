@@ -5,14 +5,14 @@
 //! four steps:
 //!
 //! 1. It loads this word. If the log is not sealed, this session may hold grants.
-//! 2. It decides that the Op succeeds, looks if the session holds the grants of all objects of the Op, and
-//!    writes the entry behind the last one.
+//! 2. It decides that the Op succeeds, checks that the session holds the grants of all objects of the Op, and
+//!    writes the entry after the last entry of the log.
 //! 3. It moves the position by a compare-and-exchange. The service seals the log before it gives grants or
 //!    takes grants back, and while it handles a request of another thread of this client. If the log was
 //!    sealed at any time since step 1, the exchange fails, and the entry does not exist. So only entries of
 //!    this log have changed these objects since step 1, and a lock lets one thread append at a time.
-//! 4. It stores the position in the file of the log, and then looks if the next owner has closed the file. If
-//!    not, the next owner will see the entry.
+//! 4. It stores the position in the file of the log, and then checks if the next owner has closed the file.
+//!    If not, the next owner will see the entry.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use eyrie_engine::access::Credentials;
 use eyrie_engine::change_log::{
-    CLOSED, ENTRY_BYTES_MAX, ENTRY_HEAD_BYTES, EntryHead, FAILED, FINAL, GENERATIONS, HEAD_BYTES,
-    LOG_FILE_BYTES, RING_BYTES, TAIL, storage_of_entry,
+    CLOSED_WORD, ENTRY_BYTES_MAX, ENTRY_HEAD_BYTES, EntryHead, FAILED_WORD, FINAL_WORD, GENERATIONS,
+    HEAD_BYTES, LOG_FILE_BYTES, RING_BYTES, TAIL_WORD, storage_of_entry,
 };
 use eyrie_engine::op::encode::encode_unsummed;
 use eyrie_engine::{ObjectId, Op, Result};
@@ -55,7 +55,7 @@ pub struct Appender {
     generation: u64,
     /// Upper bound of the storage that all entries of the log have needed, in bytes.
     storage: u64,
-    /// Position of the last wake of the service.
+    /// Position after the entry at which this client last woke the service.
     woken_at: u64,
     op: Vec<u8>,
 }
@@ -95,10 +95,10 @@ impl ChangeLog {
         self.lanes.word(LOG_APPLIED).load(Ordering::Acquire)
     }
 
-    /// True if the service, or the next owner, could not make a change that this client has taken for made.
+    /// True if the service, or the next owner, could not make a change that this client has logged.
     pub fn has_failed(&self) -> bool {
         let is_set = |word: &AtomicU64| word.load(Ordering::Acquire) != 0;
-        is_set(self.lanes.word(LOG_FAILED)) || is_set(self.file.word(FAILED))
+        is_set(self.lanes.word(LOG_FAILED)) || is_set(self.file.word(FAILED_WORD))
     }
 
     /// Returns the object that has a name after all entries. The outer `None` means that all entries that
@@ -174,10 +174,11 @@ impl ChangeLog {
             self.last_name.store(end, Ordering::Release);
         }
         *storage += added;
-        // The exchange is a full fence: the next owner first closes the file and then reads the position, so
-        // it sees the position, or this client sees that the file is closed.
-        self.file.word_to_store(TAIL).swap(end, Ordering::SeqCst);
-        if self.file.word(CLOSED).load(Ordering::SeqCst) != 0 && !broken(SafetyRule::ClosedLogIsInDoubt) {
+        // The exchange is a full fence. The next owner first closes the file and then reads the position. So
+        // either the next owner sees the position, or this client sees that the file is closed.
+        self.file.word_to_store(TAIL_WORD).swap(end, Ordering::SeqCst);
+        if self.file.word(CLOSED_WORD).load(Ordering::SeqCst) != 0 && !broken(SafetyRule::ClosedLogIsInDoubt)
+        {
             return Appended::InDoubt(end);
         }
         let fills_up = end - applied > RING_BYTES / 2 && end - *woken_at > RING_BYTES / 8;
@@ -222,7 +223,7 @@ impl ChangeLog {
     /// Returns true if the next owner has applied the entry that ends at this position, and false if it has
     /// not. `None` if no owner has applied the log, for example because none has found it.
     pub fn outcome(&self, end: u64) -> Option<bool> {
-        let last = self.file.word(FINAL).load(Ordering::Acquire).checked_sub(1)?;
+        let last = self.file.word(FINAL_WORD).load(Ordering::Acquire).checked_sub(1)?;
         Some(last >= end)
     }
 }

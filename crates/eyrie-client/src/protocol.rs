@@ -43,7 +43,7 @@ const DATA_START: usize = HEADS_START + ((LANES + 1) * HEAD_BYTES).next_multiple
 /// Index of the 64-bit word in which a client sets the bit of each lane with a new request.
 pub const DOORBELL: usize = 0;
 /// Index of the 64-bit word that the service sets before it sleeps, to one more than the number of the
-/// processor on which it sleeps. If the word is set after a client rang the doorbell, the client wakes the
+/// processor on which it sleeps. If a client finds the word set after it rang the doorbell, it wakes the
 /// service by a packet on the socket. While the service is awake, the word is 0.
 pub const ASLEEP: usize = 8;
 
@@ -60,8 +60,9 @@ pub const LOG_FAILED: usize = 26;
 /// [`GENERATIONS`](eyrie_engine::change_log::GENERATIONS) generations that entries may give to new objects.
 pub const LOG_GENERATION: usize = 27;
 
-/// The word at [`LOG_TAIL`]: the position after the last entry of a log, in units of 16 bytes (40 bits), a
-/// number that changes with each grant and with each request of the session (23 bits), and the seal (1 bit).
+/// The word at [`LOG_TAIL`]. The lowest 40 bits are the position after the last entry of a log, in units of
+/// 16 bytes. The next 23 bits are a number that changes with each grant and with each request of the session.
+/// The highest bit is the seal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogWord(u64);
 
@@ -141,7 +142,7 @@ pub const ANSWER_AT: usize = 128;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum ServiceCall {
-    /// Apply the encoded Op in the data. The watcher with the id `number` gets no notice of the change.
+    /// Apply the encoded Op in the data. The watcher `number` gets no notice of the change.
     Apply = 1,
     /// Reserve `number` ids of the kind `id`. The data of the answer are the ids.
     Reserve,
@@ -286,7 +287,7 @@ pub enum SessionState {
     /// The client can read the volume and make requests.
     Open,
     /// A request of the client waits until storage is free.
-    LacksRoom,
+    LacksStorage,
 }
 
 impl SentSession {
@@ -294,7 +295,7 @@ impl SentSession {
     pub fn state(&self) -> SessionState {
         match self.raw_state {
             0 => SessionState::Connecting,
-            2 => SessionState::LacksRoom,
+            2 => SessionState::LacksStorage,
             _ => SessionState::Open,
         }
     }
@@ -330,8 +331,8 @@ pub struct Welcome {
     pub groups: u32,
 }
 
-/// Returns a hash of supplementary groups. A client in another namespace of users than its service has other
-/// numbers. It cannot decide what the service allows, so it logs nothing.
+/// Returns a hash of supplementary groups. A client in another user namespace than its service has other ids
+/// of users and groups. It cannot decide if the service allows a change, so it logs nothing.
 pub fn hash_of_groups(groups: &[u32]) -> u32 {
     groups.iter().fold(groups.len() as u32, |hash, group| hash.wrapping_mul(0x0100_0193) ^ group)
 }
@@ -363,7 +364,7 @@ pub struct LaneAnswer {
     /// A number that the call returns, or the address of an error.
     pub number: u64,
     /// A second number that the call returns.
-    pub other: u64,
+    pub second_number: u64,
 }
 
 /// Defines the numbers of the errors that have no further values.
@@ -520,7 +521,7 @@ mod tests {
 
     #[test]
     fn states_of_sessions_have_their_numbers() {
-        for state in [SessionState::Connecting, SessionState::Open, SessionState::LacksRoom] {
+        for state in [SessionState::Connecting, SessionState::Open, SessionState::LacksStorage] {
             let sent = SentSession { raw_state: state as u32, ..SentSession::new_zeroed() };
             assert_eq!(sent.state(), state);
         }

@@ -39,7 +39,7 @@ struct PendingObject {
 /// A name that an entry changes.
 struct PendingName {
     dir: ObjectId,
-    /// Most names have no more bytes than fit in place.
+    /// Most names fit in this value and need no allocation.
     name: SmallVec<[u8; 32]>,
     /// Position after the last such entry.
     end: u64,
@@ -99,7 +99,7 @@ impl Shadow {
     pub fn forget(&mut self, applied: u64) {
         while let Some(&Item { end, hash, is_name }) = self.order.front().filter(|item| item.end <= applied) {
             self.order.pop_front();
-            // A later entry may have changed the same object or name. Its item comes later.
+            // A later entry may have changed the same object or name. The item of that entry comes later.
             if is_name {
                 let is_same = |it: &PendingName| it.end == end && hash_of_name(it.dir, &it.name) == hash;
                 if let Ok(found) = self.names.find_entry(hash, is_same) {

@@ -90,8 +90,9 @@ bitflags::bitflags! {
 }
 
 /// True if `who` passes every [`check`] of a directory, and every [`check`] for reading or writing any
-/// object, except for the [immutable](InodeFlags::IMMUTABLE) ones. The caller can then skip reading the
-/// protection of these objects, unless they [may have flags](crate::Engine::may_have_flags).
+/// object. The only exception is a check for writing to an [immutable](InodeFlags::IMMUTABLE) object. The
+/// caller can then skip reading the protection of objects, unless they [may have
+/// flags](crate::Engine::may_have_flags).
 #[inline]
 pub fn passes_everywhere(who: &Credentials) -> bool {
     who.has(Capabilities::DAC_OVERRIDE)
@@ -277,8 +278,8 @@ pub fn mode_after(mode: u16, set_ids: SetIds) -> u16 {
 /// Checks that `who` may set the times of `object`. `now` is true if the call sets both times to the present.
 ///
 /// # Errors
-/// `AccessDenied` if `now` is true, and `NotPermitted` if `now` is false. The owner of the object and root
-/// get neither error. If `now` is true, users who may write to the object get no error, either.
+/// For a user who is neither the owner of the object nor root: `NotPermitted` if `now` is false, and
+/// `AccessDenied` if `now` is true and the user may not write to the object.
 ///
 /// `NotPermitted` for all users if the inode flags of the object forbid the change: an immutable object keeps
 /// its times, and an append-only object takes no other time than the present.
@@ -388,7 +389,7 @@ fn check_has_acls(object: &Protection) -> Result<()> {
 }
 
 /// Checks that `who` may set or remove an ACL of `object`. Returns the ACL that `bytes` hold, or `None` if
-/// they have no entry, which removes the ACL.
+/// they have no entry. `None` stands for the removal of the ACL.
 ///
 /// # Errors
 /// `NotPermitted` if `who` does not own the object, or if the object has inode flags. `AccessDenied` for a

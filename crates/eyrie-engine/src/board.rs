@@ -2,7 +2,7 @@
 //!
 //! The process that changes the volume stores the counts. If other processes read the volume, they map the
 //! board for reading. Otherwise the board is memory of the changing process alone. The board also has the
-//! keys of the sessions, marks of the stripes of objects that have orphans, marks of features that the volume
+//! keys of the sessions, a mark for each stripe of objects with orphans, marks of features that the volume
 //! may use (inode flags, `security.capability`, quotas and shared extents), the sessions that hold the grants
 //! of the volume or of its parts, and a mark that the owner has saved the volume.
 //!
@@ -25,8 +25,8 @@ use crate::{Error, ObjectId, Result};
 const BOARD_BYTES: usize = (PART_GRANTS + PARTS) * 8;
 /// Words of a cache line. Each group of words that change together has a line of its own.
 const LINE: usize = 8;
-const REDO_STARTED: usize = 0;
-const REDO_FINISHED: usize = 1;
+const REDO_BEGUN: usize = 0;
+const REDO_ENDED: usize = 1;
 const CHANGES_BEGUN: usize = LINE;
 const CHANGES_ENDED: usize = LINE + 1;
 const FEATURES: usize = LINE + 2;
@@ -112,7 +112,7 @@ pub fn part_of(id: ObjectId) -> usize {
     spread(id, PARTS)
 }
 
-/// Returns the parts of the objects that were probably made together with an object, and that object's own.
+/// Returns the part of an object, and the parts of the objects that were probably made together with it.
 pub fn parts_beside(id: ObjectId) -> Range<usize> {
     let part = part_of(id);
     if id.is_directory() {
@@ -127,14 +127,14 @@ pub fn parts_beside(id: ObjectId) -> Range<usize> {
 pub struct Board {
     memory: SharedMemory,
     /// Number of results of [`Board::directory_changes`] that were returned during a change.
-    unique: AtomicU64,
+    answers_during_changes: AtomicU64,
     /// `None` in the process that changes the volume.
     owner_is_alive: Option<OwnerIsAlive>,
 }
 
 impl Board {
     fn over(memory: SharedMemory, owner_is_alive: Option<OwnerIsAlive>) -> Board {
-        Board { memory, unique: AtomicU64::new(0), owner_is_alive }
+        Board { memory, answers_during_changes: AtomicU64::new(0), owner_is_alive }
     }
 
     /// Makes the board of a volume that only this process reads.
@@ -281,7 +281,7 @@ impl Board {
                 let result = read();
                 // If the number is still the same, no application of a record began during the read. Loads
                 // from a medium have acquire order, so they come before this load.
-                if self.word(REDO_STARTED).load(Ordering::Acquire) == begun {
+                if self.word(REDO_BEGUN).load(Ordering::Acquire) == begun {
                     return result;
                 }
             }
@@ -294,8 +294,8 @@ impl Board {
     /// applied. If two calls return the same number, no record was applied between them.
     #[inline(always)]
     pub(crate) fn redo_records(&self) -> Option<u64> {
-        let ended = self.word(REDO_FINISHED).load(Ordering::Acquire);
-        let begun = self.word(REDO_STARTED).load(Ordering::Acquire);
+        let ended = self.word(REDO_ENDED).load(Ordering::Acquire);
+        let begun = self.word(REDO_BEGUN).load(Ordering::Acquire);
         (begun == ended).then_some(begun)
     }
 
@@ -315,13 +315,14 @@ impl Board {
     /// panicked.
     pub(crate) fn applying<T>(&self, apply: impl FnOnce() -> T) -> T {
         // The two increments have acquire and release order, so every store of the record comes between them.
-        self.word_to_store(REDO_STARTED).fetch_add(1, Ordering::AcqRel);
-        let _finish = CountOnDrop(self, REDO_FINISHED);
+        self.word_to_store(REDO_BEGUN).fetch_add(1, Ordering::AcqRel);
+        let _finish = CountOnDrop(self, REDO_ENDED);
         apply()
     }
 
-    /// Runs `apply`, which applies an Op of a client. Until `apply` returns, a client may see a part of it
-    /// that is not durable. After a fault this part may never become durable, so the Op never counts as done.
+    /// Runs `apply`, which applies an Op of a client. Until `apply` returns, a client may see a part of the
+    /// Op that is not durable. After a fault this part may never become durable, so the Op never counts as
+    /// done.
     pub fn applying_op<T>(&self, apply: impl FnOnce() -> Result<T>) -> Result<T> {
         self.word_to_store(OPS_BEGUN).fetch_add(1, Ordering::AcqRel);
         let applied = apply();
@@ -332,7 +333,8 @@ impl Board {
     }
 
     /// True if every Op of which this thread has seen a part is durable. Also false while any Op is in
-    /// progress. The owner counts Ops only if a fence of its medium makes stores durable.
+    /// progress. The owner counts Ops only if a fence of its medium makes stores durable. On other media the
+    /// result is always true.
     #[inline]
     pub fn seen_ops_are_durable(&self) -> bool {
         // The fence orders the reads of the caller before the loads below.
@@ -350,7 +352,7 @@ impl Board {
             return ended;
         }
         // A change is running. Return a number that never repeats, so that no cached path matches it.
-        1 << 63 | self.unique.fetch_add(1, Ordering::Relaxed)
+        1 << 63 | self.answers_during_changes.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Runs `change`, which may make cached paths wrong.

@@ -126,8 +126,8 @@ pub fn check(volume: &Volume, root: ObjectId, orphans: &[ObjectId]) -> Result<Re
 }
 
 /// Returns true if an object has bytes on one of the pages `damaged`, which are in ascending order. Also
-/// returns true if the storage of the object cannot be found, because the disk has damaged a page or cannot
-/// read it.
+/// returns true if the storage of the object cannot be found, because a page does not match its checksum or
+/// the disk cannot read it.
 pub fn is_on_pages(volume: &Volume, id: ObjectId, damaged: &[Addr]) -> bool {
     let is_hit = |start: u64, bytes: u64| {
         let first = damaged.partition_point(|page| page.offset() + PAGE_SIZE <= start);

@@ -9,7 +9,7 @@ mod forward;
 mod guards;
 mod reserved;
 
-pub use guards::Guards;
+pub use guards::StoredProtection;
 pub use reserved::with_reserved;
 
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
@@ -22,7 +22,7 @@ pub fn next_instance() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Largest cookie of a listing. In a signed 64-bit offset, as Linux has it for directories, two larger
+/// Largest cookie of a listing. Offsets in directories are signed 64-bit numbers in Linux. So two larger
 /// numbers are left for the entries `.` and `..`, which an engine does not list.
 pub const COOKIE_MAX: u64 = i64::MAX as u64 - 2;
 
@@ -180,8 +180,8 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// As [`Engine::attributes`].
-    fn guards(&self, id: ObjectId) -> Result<Guards> {
-        Guards::read(self, id)
+    fn guards(&self, id: ObjectId) -> Result<StoredProtection> {
+        StoredProtection::read(self, id)
     }
 
     /// Returns the inode flags of an object.
@@ -255,9 +255,9 @@ pub trait Engine: Send + Sync {
         Ok(None)
     }
 
-    /// Seals a file, so that [`Engine::view`] can lend its bytes. Later writes then copy the bytes that they
-    /// change, even those within one word. Nothing else about the file changes. A file stays sealed; the
-    /// values of keys are sealed from the start. An engine that lends no bytes does nothing.
+    /// Seals a file, so that [`Engine::view`] can lend its bytes. Later writes then change no byte in place,
+    /// not even within one word. Nothing else about the file changes. A file stays sealed; the values of keys
+    /// are sealed from the start. An engine that lends no bytes does nothing.
     ///
     /// # Errors
     /// As [`Engine::read`], and `Invalid` for a symbolic link.

@@ -93,8 +93,8 @@ pub enum Error {
     /// The caller has no permission for the call.
     #[error("permission denied")]
     AccessDenied,
-    /// Only the owner of the object, or only root, may make the call. Or the kind or the inode flags of the
-    /// object do not allow the call.
+    /// Only the owner of the object or root may make the call, or the kind or the inode flags of the object
+    /// do not allow it.
     #[error("operation not permitted")]
     NotPermitted,
     /// The file system does not support the call.

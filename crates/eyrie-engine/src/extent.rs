@@ -59,8 +59,8 @@ impl Class {
             return None;
         }
         let pages = bytes.div_ceil(PAGE_SIZE);
-        // A class from one page on is a pair (doubling, quarter). Its size, in quarters of a page, is
-        // `(4 + quarter) << doubling`.
+        // A class of one page or more is a pair (doubling, quarter). Its size is `(4 + quarter) << doubling`
+        // quarters of a page.
         let quarters = pages * 4;
         let mut doubling = pages.ilog2();
         let mut quarter = quarters.div_ceil(1 << doubling) - 4;

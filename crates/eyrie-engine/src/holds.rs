@@ -19,7 +19,7 @@ const SPARE: usize = 64;
 /// Counts of holds, for each object that is held.
 pub struct HoldTable {
     shards: Box<[Mutex<HashMap<ObjectId, u64>>]>,
-    /// Number of held objects. While it is 0, [`HoldTable::contain`] takes no lock.
+    /// Number of held objects. While it is 0, [`HoldTable::contains`] takes no lock.
     objects: AtomicUsize,
 }
 
@@ -89,7 +89,7 @@ impl HoldTable {
     /// True if the object is held. A caller that has set the unlinked bit of the object executes a full fence
     /// before this call. Then this call sees a concurrent hold, or the thread that holds the object sees the
     /// bit.
-    pub fn contain(&self, id: ObjectId) -> bool {
+    pub fn contains(&self, id: ObjectId) -> bool {
         self.objects.load(Ordering::SeqCst) != 0 && lock(self.shard(id)).contains_key(&id)
     }
 }
@@ -104,13 +104,13 @@ mod tests {
         let table = HoldTable::default();
         let ids: Vec<ObjectId> = (1..=10_000).map(|place| ObjectId::new(place * 256, Kind::File)).collect();
         for &id in &ids {
-            assert!(!table.contain(id));
+            assert!(!table.contains(id));
             table.add(id);
             table.add(id);
         }
         for &id in &ids {
-            assert!(table.remove(id, 1) == 1 && table.contain(id));
-            assert!(table.remove(id, 5) == 1 && !table.contain(id));
+            assert!(table.remove(id, 1) == 1 && table.contains(id));
+            assert!(table.remove(id, 5) == 1 && !table.contains(id));
             assert_eq!(table.remove(id, 1), 0, "there is no hold left");
         }
         assert!(table.is_empty());

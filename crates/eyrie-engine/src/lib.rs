@@ -15,7 +15,7 @@
 //!   - the stores of the creation, opening, resize and save of a volume;
 //!   - the features in the superblock, each before its first use;
 //!   - the records of owners and of their requests;
-//!   - the two stores that mark a header whose object was removed or not made.
+//!   - the two stores that mark a header whose object was removed, or whose Op failed.
 
 #![forbid(unsafe_code)]
 
@@ -50,7 +50,7 @@ pub mod volume;
 
 pub use advisory::{Canceller, LockKind, LockWait};
 pub use engine::{
-    Attributes, Birth, COOKIE_MAX, Engine, FileView, Guards, ListedEntry, SpaceUsage, with_reserved,
+    Attributes, Birth, COOKIE_MAX, Engine, FileView, ListedEntry, SpaceUsage, StoredProtection, with_reserved,
 };
 pub use errno::Errno;
 pub use error::{Error, Result};

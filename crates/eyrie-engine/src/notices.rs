@@ -47,7 +47,7 @@ pub enum Notice {
         /// The object that the entry names now, if any.
         after: Option<ObjectId>,
     },
-    /// An entry has moved, and with it the attributes of both directories and of the objects have changed.
+    /// An entry has moved. The attributes of both directories and of the objects have changed, too.
     #[non_exhaustive]
     Rename {
         /// The directory of the old name.
@@ -314,7 +314,7 @@ impl Watcher {
         state
     }
 
-    /// Makes this and all later calls of [`Watcher::next`] return `None` at once.
+    /// Makes the current call and all later calls of [`Watcher::next`] return `None` at once.
     pub fn stop(&self) {
         let mut state = lock(&self.queue.state);
         state.stopped = true;

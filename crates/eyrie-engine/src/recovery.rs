@@ -205,7 +205,7 @@ impl MarkingWalk<'_> {
     }
 }
 
-/// Some buckets of a directory, in a row.
+/// Consecutive buckets of a directory.
 struct DirectoryPart {
     root: Pointer,
     buckets: Range<u64>,
@@ -255,7 +255,8 @@ impl WalkQueue {
     fn next(&self) -> Option<PartInProgress<'_>> {
         let mut state = self.state();
         while !state.abandoned {
-            // The newest part comes first. A walk in this order needs a shorter list than one by levels.
+            // The newest part comes first. Such a depth-first walk needs a shorter list than a breadth-first
+            // one.
             if let Some(part) = state.waiting.pop() {
                 state.in_progress += 1;
                 return Some(PartInProgress { queue: self, part });

@@ -35,7 +35,7 @@ struct Unflushed {
 }
 
 /// The place where the disk keeps its writes.
-enum Log {
+enum WriteRecord {
     /// The disk keeps its unflushed writes itself, and [`SimulatedDisk::power_failure`] may lose them.
     Own(Unflushed),
     Recorder(Recorder),
@@ -46,7 +46,7 @@ enum Log {
 struct DiskState {
     /// The bytes that reads of the disk find.
     seen: Medium,
-    log: Log,
+    record: WriteRecord,
     /// The writes and flushes that fail.
     fails: Option<Countdown>,
     /// Pages that cannot be read.
@@ -73,11 +73,11 @@ fn place(offset: u64) -> Addr {
 }
 
 impl SimulatedDisk {
-    fn over(seen: Medium, log: Log, plan: FaultPlan) -> SimulatedDisk {
+    fn over(seen: Medium, record: WriteRecord, plan: FaultPlan) -> SimulatedDisk {
         let (bad, counts) = (BTreeSet::new(), [0; 4]);
         let [calls, flushes, written, pages_read] = counts;
         let state =
-            DiskState { seen, log, fails: None, bad, room: None, calls, flushes, written, pages_read };
+            DiskState { seen, record, fails: None, bad, room: None, calls, flushes, written, pages_read };
         SimulatedDisk { state: Arc::new(Mutex::new(state)), plan }
     }
 
@@ -87,7 +87,7 @@ impl SimulatedDisk {
     /// If there is no memory.
     pub fn new(bytes: usize) -> SimulatedDisk {
         let seen = Medium::memory(bytes as u64).expect("memory");
-        SimulatedDisk::over(seen, Log::Own(Unflushed::default()), FaultPlan::default())
+        SimulatedDisk::over(seen, WriteRecord::Own(Unflushed::default()), FaultPlan::default())
     }
 
     /// Makes a disk with these bytes, all of which are durable.
@@ -96,7 +96,7 @@ impl SimulatedDisk {
     /// If there is no memory.
     pub fn holding(bytes: &[u8]) -> SimulatedDisk {
         let seen = Medium::memory_holding(bytes).expect("memory");
-        SimulatedDisk::over(seen, Log::Own(Unflushed::default()), FaultPlan::default())
+        SimulatedDisk::over(seen, WriteRecord::Own(Unflushed::default()), FaultPlan::default())
     }
 
     /// Makes a disk with these bytes (whole pages). `recorder` records its writes and flushes.
@@ -105,7 +105,7 @@ impl SimulatedDisk {
     /// [`Fault::Io`] when there is no memory.
     pub fn recorded(bytes: &[u8], recorder: Recorder) -> Result<SimulatedDisk, Fault> {
         let (plan, recorder) = (recorder.plan().clone(), recorder.by(CrashRule::Sectors));
-        Ok(SimulatedDisk::over(Medium::memory_holding(bytes)?, Log::Recorder(recorder), plan))
+        Ok(SimulatedDisk::over(Medium::memory_holding(bytes)?, WriteRecord::Recorder(recorder), plan))
     }
 
     /// Makes a disk as a crash left it.
@@ -116,7 +116,7 @@ impl SimulatedDisk {
         // The disk announces its calls to its own plan, so the image must not announce them to the plan a
         // second time.
         let (plan, image) = (image.plan().clone(), image.with(FaultPlan::default()));
-        Ok(SimulatedDisk::over(crash_medium(base, image.clone())?, Log::Image(image), plan))
+        Ok(SimulatedDisk::over(crash_medium(base, image.clone())?, WriteRecord::Image(image), plan))
     }
 
     /// Returns the same disk for a run with this plan.
@@ -152,7 +152,7 @@ impl SimulatedDisk {
         let mut store = |sector: u64, data: &[u8]| {
             bytes[(sector * SECTOR) as usize..][..data.len()].copy_from_slice(data);
         };
-        let unflushed = state.log.own();
+        let unflushed = state.record.own();
         // First restores the state of the last flush, and then applies the writes that survive.
         unflushed.durable.iter().for_each(|(&sector, data)| store(sector, data));
         for (sector, data) in &unflushed.writes {
@@ -174,7 +174,7 @@ impl SimulatedDisk {
         let copy = SimulatedDisk::holding(&state.seen.snapshot()).with(self.plan.clone());
         {
             let mut next = copy.state();
-            next.log = Log::Own(state.log.own().clone());
+            next.record = WriteRecord::Own(state.record.own().clone());
             next.bad.clone_from(&state.bad);
             next.room = state.room;
         }
@@ -223,12 +223,14 @@ impl SimulatedDisk {
     }
 }
 
-impl Log {
+impl WriteRecord {
     /// Returns the unflushed writes that the disk keeps itself.
     fn own(&self) -> &Unflushed {
         match self {
-            Log::Own(unflushed) => unflushed,
-            Log::Recorder(_) | Log::Image(_) => panic!("the disk does not keep its writes itself"),
+            WriteRecord::Own(unflushed) => unflushed,
+            WriteRecord::Recorder(_) | WriteRecord::Image(_) => {
+                panic!("the disk does not keep its writes itself")
+            }
         }
     }
 }
@@ -247,7 +249,7 @@ impl DiskState {
 
     /// Stores bytes where reads find them.
     fn store(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        if let Log::Image(image) = &self.log {
+        if let WriteRecord::Image(image) = &self.record {
             image.forget(place(offset), data.len() as u64);
         }
         self.seen.write(place(offset), data).map(drop).map_err(io::Error::other)
@@ -255,7 +257,7 @@ impl DiskState {
 
     /// Records a write before its bytes are stored, if the disk keeps its writes itself.
     fn note_write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let Log::Own(unflushed) = &mut self.log else { return Ok(()) };
+        let WriteRecord::Own(unflushed) = &mut self.record else { return Ok(()) };
         for (sector, data) in (offset / SECTOR..).zip(data.chunks(SECTOR as usize)) {
             if let std::collections::btree_map::Entry::Vacant(place_of) = unflushed.durable.entry(sector) {
                 let mut durable = vec![0; data.len()];
@@ -270,7 +272,7 @@ impl DiskState {
     /// Returns the recorder of the writes. Callers release the lock of the disk before they call the
     /// recorder, because it may let another thread run.
     fn recorder(&self) -> Option<Recorder> {
-        if let Log::Recorder(recorder) = &self.log { Some(recorder.clone()) } else { None }
+        if let WriteRecord::Recorder(recorder) = &self.record { Some(recorder.clone()) } else { None }
     }
 }
 
@@ -333,7 +335,7 @@ impl Blocks for SimulatedDisk {
         let mut state = self.state();
         state.call()?;
         state.flushes += 1;
-        if let Log::Own(unflushed) = &mut state.log {
+        if let WriteRecord::Own(unflushed) = &mut state.record {
             *unflushed = Unflushed::default();
         }
         Ok(())
@@ -349,7 +351,7 @@ impl Blocks for SimulatedDisk {
         let mut state = self.state();
         let data = vec![DISCARDED; len as usize];
         state.store(offset, &data)?;
-        if let Log::Own(unflushed) = &mut state.log {
+        if let WriteRecord::Own(unflushed) = &mut state.record {
             // A discarded sector has no older bytes that a power failure could bring back.
             let sectors = offset / SECTOR..(offset + len) / SECTOR;
             unflushed.durable.retain(|sector, _| !sectors.contains(sector));

@@ -32,7 +32,7 @@ pub struct CrashImage {
 struct Undecided {
     stores: BTreeMap<Addr, Vec<(usize, Vec<u8>)>>,
     script: Vec<usize>,
-    log: Vec<Choice>,
+    choices: Vec<Choice>,
     fingerprint: u64,
 }
 
@@ -41,7 +41,7 @@ impl CrashImage {
     /// line that is decided as number *n* (from 0) takes option `script[n]`. Lines past the end of the script
     /// take option 0.
     pub fn new(pending: Pending, script: Vec<usize>) -> CrashImage {
-        let state = Undecided { stores: pending, script, log: Vec::new(), fingerprint: 0 };
+        let state = Undecided { stores: pending, script, choices: Vec::new(), fingerprint: 0 };
         CrashImage { state: Arc::new(Mutex::new(state)), plan: FaultPlan::default(), rule: CrashRule::Lines }
     }
 
@@ -68,7 +68,7 @@ impl CrashImage {
 
     /// Returns the choices made so far, in order.
     pub fn choices(&self) -> Vec<Choice> {
-        unpoisoned(self.state.lock()).log.clone()
+        unpoisoned(self.state.lock()).choices.clone()
     }
 
     /// Returns the fingerprint of the choices so far, relative to the fingerprint of the image's base. The
@@ -101,8 +101,8 @@ impl CrashImage {
             let contents = contents(&bytes, &stores);
             // The limit is needed because a script of another run may name an option that this line does not
             // have.
-            let taken = state.script.get(state.log.len()).copied().unwrap_or(0).min(contents.len() - 1);
-            state.log.push(Choice { line, taken, options: contents.len() });
+            let taken = state.script.get(state.choices.len()).copied().unwrap_or(0).min(contents.len() - 1);
+            state.choices.push(Choice { line, taken, options: contents.len() });
             let from = line.offset();
             // The exclusive or removes the old bytes of the line from the fingerprint and adds the new bytes.
             state.fingerprint ^=

@@ -188,8 +188,8 @@ impl FaultPlan {
         self.state().calls.clone()
     }
 
-    /// Fails the calls that `failing` names from now on, or no call if `failing` is `None`. Accesses to a
-    /// page may fail until one of them succeeds. As on a disk, that access brings the page into memory, and
+    /// From now on, makes the calls that `failing` names fail, or no call if `failing` is `None`. Accesses to
+    /// a page may fail until one of them succeeds. As on a disk, that access brings the page into memory, and
     /// later accesses to the page do not fail.
     pub fn fail(&self, failing: Option<Failing>) {
         let mut state = self.state();

@@ -83,7 +83,7 @@ impl Adapter {
     }
 
     /// Writes bytes to a file, and returns their number. The kernel ignores the number for pages of its cache
-    /// (`from_cache`), so a short write of such pages goes on until all bytes are written or the error comes.
+    /// (`from_cache`), so a short write of such pages goes on until all bytes are written or an error comes.
     pub(crate) fn store(
         &self,
         user: &Credentials,
@@ -309,7 +309,8 @@ pub(crate) fn drops_set_ids(request: &Request) -> bool {
 }
 
 /// Returns the capabilities of the user of a request. The kernel does not check `CAP_SYS_RESOURCE`, which
-/// passes the limits of quotas, and no request tells of it. This function assumes that only root has it.
+/// overrides the limits of quotas, and no request tells if the user has this capability. This function
+/// assumes that only root has it.
 fn capabilities(request: &Request) -> Capabilities {
     if request.uid() == 0 { Capabilities::all() } else { Capabilities::all() - Capabilities::SYS_RESOURCE }
 }

@@ -9,15 +9,17 @@
 //!
 //! - **The kernel checks permissions** (the mount option `default_permissions`). Only the kernel can do so:
 //!   it answers most look-ups from its cache, without a request, and no request has all groups and
-//!   capabilities of the caller. So the calls of this crate have all capabilities, and the user and the group
-//!   of the caller, to whom new files belong. There are three exceptions: access(2), a list of extended
-//!   attributes, and a change that clears set-id bits because its user is not root. If only root can use a
-//!   mount, nobody checks, because root passes the checks: see [`MountOptions::default_permissions`].
+//!   capabilities of the caller. So the calls of this crate have all capabilities that the kernel checks, and
+//!   the user and the group of the caller, to whom new files belong. There are three exceptions: access(2), a
+//!   list of extended attributes, and a change that clears set-id bits because its user is not root. If only
+//!   root can use a mount, nobody checks, because root passes the checks: see
+//!   [`MountOptions::default_permissions`].
 //! - **The kernel caches attributes and entries for a day, and pages for as long as it likes**, because a
 //!   thread tells the kernel of each change that did not come through the mount. Such a change is visible in
-//!   the mount within about a millisecond. Only entries of the root directory are cached for no more than one
-//!   second. The reason is lost notices: after a loss, a kernel before Linux 6.16 forgets only the entries of
-//!   the root that the mount names, and the mount can name only entries that still exist.
+//!   the mount within about a millisecond. The entries of the root directory are an exception: the kernel
+//!   caches them for at most one second. The reason is lost notices: after a loss, a kernel before Linux 6.16
+//!   forgets only the entries of the root that the mount names, and the mount can name only entries that
+//!   still exist.
 //!
 //! The kernel holds the nodes of open files, and it checked the rights when it opened them. So opens and
 //! closes make requests only if the volume keeps [locks](MountOptions::volume_locks).

@@ -23,7 +23,7 @@ pub struct MountOptions {
     /// Let all users use the mount (`allow_other`). If the user who mounts is not root, `/etc/fuse.conf`
     /// needs the line `user_allow_other`.
     pub allow_other: bool,
-    /// Let the kernel check permissions also if only root can use the mount (`default_permissions`). In all
+    /// Let the kernel check permissions even if only root can use the mount (`default_permissions`). In all
     /// other mounts the kernel always checks them. Without this option, nobody checks permissions in a mount
     /// that only root can use, because root passes the checks. Set this option if processes of root that have
     /// given up capabilities use the mount. The checks make such a mount slower, because the kernel then asks
@@ -50,9 +50,9 @@ pub struct MountOptions {
     /// Let listings set no access times (`nodiratime`).
     pub no_dir_access_times: bool,
     /// Let the volume keep advisory locks, for all its users (`lock`), or let the kernel keep them
-    /// (`nolock`). Those of the kernel exclude only other programs that use this mount, and opens and closes
-    /// are faster. By default the volume keeps the locks if a service shares it. Otherwise only the process
-    /// of the mount can have other users of the volume.
+    /// (`nolock`). Locks of the kernel exclude only other programs that use this mount, but opens and closes
+    /// are then faster. By default the volume keeps the locks if a service shares it. Otherwise only the
+    /// process of the mount can have other users of the volume.
     pub volume_locks: Option<bool>,
     /// Number of threads that serve requests. The default is one for each processor, but at least 2 and at
     /// most 8.

@@ -25,7 +25,7 @@ const SPIN: Duration = Duration::from_micros(50);
 /// becomes a reader.
 const BACKLOG: u32 = 4;
 /// A parked thread looks for a waiting request after this time. All readers may be blocked, for example by a
-/// lock of a thread of this process that itself waits for the mount.
+/// lock whose holder, a thread of this process, itself waits for the mount.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The turns of the threads of one mount.

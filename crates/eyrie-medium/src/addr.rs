@@ -8,8 +8,8 @@ pub const LINE_SIZE: u64 = 64;
 /// Size of a page, the unit in which hosts provide memory, in bytes.
 pub const PAGE_SIZE: u64 = 4096;
 
-/// Number of bits of an offset. So the maximum size of a segment is 1 TiB. Together with the number of its
-/// segment, an address has 56 bits, because stored words keep other data in their upper 8 bits.
+/// Number of bits of an offset, so the maximum size of a segment is 1 TiB. An offset and the number of its
+/// segment take 56 bits together, because stored words keep other data in their upper 8 bits.
 const OFFSET_BITS: u32 = 40;
 
 /// Number of a segment (one file or block device of the host) in its volume.

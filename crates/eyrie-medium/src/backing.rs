@@ -20,7 +20,7 @@ use crate::sync::{interleave, schedule};
 const LINE: usize = LINE_SIZE as usize;
 
 /// The backing of the mapped bytes. The variants without read hooks come first, so that
-/// [`Backing::reads_plainly`] is one comparison of a byte.
+/// [`Backing::has_no_hooks_before`] is one comparison of a byte.
 #[repr(u8)]
 pub(crate) enum Backing {
     /// No backing: the mapping is the medium.
@@ -44,7 +44,7 @@ impl Backing {
 
     /// Returns true if reads, stores and commits need no hook before them.
     #[inline(always)]
-    pub(crate) fn reads_plainly(&self) -> bool {
+    pub(crate) fn has_no_hooks_before(&self) -> bool {
         matches!(self, Backing::Dram | Backing::Pmem(_))
     }
 
@@ -61,7 +61,7 @@ impl Backing {
     #[track_caller]
     pub(crate) fn before_read(&self, mapped: Mapped<'_>, addr: Addr, len: u64) -> Result<(), Fault> {
         interleave();
-        if self.reads_plainly() { Ok(()) } else { self.reading(mapped, addr, len, Location::caller()) }
+        if self.has_no_hooks_before() { Ok(()) } else { self.reading(mapped, addr, len, Location::caller()) }
     }
 
     /// Announces a store before it happens. On an error the caller must not store.
@@ -69,7 +69,7 @@ impl Backing {
     #[track_caller]
     pub(crate) fn before_store(&self, mapped: Mapped<'_>, addr: Addr, len: u64) -> Result<(), Fault> {
         interleave();
-        if self.reads_plainly() { Ok(()) } else { self.storing(mapped, addr, len, Location::caller()) }
+        if self.has_no_hooks_before() { Ok(()) } else { self.storing(mapped, addr, len, Location::caller()) }
     }
 
     /// Announces a commit before it happens. Returns false if a test leaves the commit out, and the caller
@@ -78,7 +78,11 @@ impl Backing {
     #[track_caller]
     pub(crate) fn before_publish(&self, mapped: Mapped<'_>, addr: Addr, len: u64) -> Result<bool, Fault> {
         interleave();
-        if self.reads_plainly() { Ok(true) } else { self.publishing(mapped, addr, len, Location::caller()) }
+        if self.has_no_hooks_before() {
+            Ok(true)
+        } else {
+            self.publishing(mapped, addr, len, Location::caller())
+        }
     }
 
     /// Announces a call that may fail. On an error the caller must not make the call.

@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-/// Gives the bytes of a range of a file of the host to another file, so that both share their storage. A
-/// length of 0 means all bytes up to the end of the source.
+/// Clones a range of the source, a file of the host, into the target. Both files then share the storage of
+/// the range. A length of 0 means all bytes up to the end of the source.
 ///
 /// # Errors
 /// As `ioctl_ficlonerange(2)`.

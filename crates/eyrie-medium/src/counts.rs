@@ -25,7 +25,8 @@ pub struct OrderCounts {
 }
 
 thread_local! {
-    // Constants without a destructor: a count needs no atomic operation, and no test of the thread's state.
+    // The initial values are constants and the cells have no destructor, so an access does not test the state
+    // of the thread-local.
     static OF_THREAD: (Cell<u64>, Cell<u64>) = const { (Cell::new(0), Cell::new(0)) };
 }
 

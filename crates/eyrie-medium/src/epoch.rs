@@ -111,7 +111,7 @@ fn own() -> Option<&'static WatchedPins> {
     OWN.get_or_init(make).as_ref()
 }
 
-/// Returns the count of the pins of threads without a slot. Every call of a process returns the same count.
+/// Returns the counter of the pins of threads without a slot. All calls in a process return the same counter.
 fn crowd() -> &'static AtomicU64 {
     own().map_or(&NO_TABLE, |own| &own.table.words()[CROWD])
 }
@@ -441,7 +441,8 @@ static LOCKED_FOR_FORK: LockedForFork = LockedForFork(UnsafeCell::new(None));
 
 /// Registers handlers that give a forked child a table of its own, and no watched table. The child has none
 /// of the other threads, so the pins of these threads would stop the clock of the child for ever. The pins of
-/// the child must not change the table of its parent. And the child owns no volume that other processes read.
+/// the child must not change the table of its parent. The child owns no volume that other processes read, so
+/// it needs no watched table.
 fn register_fork_handler() {
     extern "C" fn before() {
         let watched = unpoisoned(WATCHED.lock());

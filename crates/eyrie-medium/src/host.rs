@@ -2,10 +2,10 @@
 //!
 //! If the failure of a call to the host may become an error of a medium or volume, the call goes through
 //! [`call`], or the code announces the call first (`announce`). So a test can observe the call and make it
-//! fail. (Exceptions are calls that only tests make, and the calls of [`shared`](crate::shared).) Without an
-//! observer an announcement costs one test of a flag that only tests and the crash explorer set. The
-//! functions from [`open`] to [`write_all_at`] wrap those calls of `std::fs` that volumes need. The calls
-//! about the process at the other end of a socket are not announced.
+//! fail. (Exceptions are calls that only tests make, the calls of [`shared`](crate::shared), and the calls
+//! about the process at the other end of a socket.) Without an observer an announcement costs one test of a
+//! flag that only tests and the crash explorer set. The functions from [`open`] to [`write_all_at`] wrap
+//! those calls of `std::fs` that volumes need.
 
 use std::cell::RefCell;
 use std::fs::{File, Metadata, OpenOptions};

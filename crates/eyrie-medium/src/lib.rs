@@ -11,9 +11,10 @@
 //!   feature `peers` compiles.
 //! - Every access is checked against the mapping. An address outside the mapping gives an error ([`Fault`])
 //!   and accesses no memory.
-//! - No reference is formed over mapped memory, with three exceptions: references to atomics; the slices of
-//!   [`Medium::bytes`], for volumes that one process holds exclusively or that all their processes only read;
-//!   and the page cache's references to pages that it has locked and that no other thread may access yet.
+//! - No reference is formed over mapped memory, with three exceptions. References to atomics are allowed.
+//!   [`Medium::bytes`] returns slices of volumes that one process holds exclusively, or that all their
+//!   processes only read. The page cache forms references to pages that it has locked and that no other
+//!   thread may access yet.
 //!
 //! Safe when power fails: on persistent memory, a write may persist at any time after its store. When the
 //! next barrier of its thread returns, the write has persisted. The writes to one cache line persist in their

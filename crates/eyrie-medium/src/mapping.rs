@@ -103,7 +103,8 @@ impl Mapping {
     pub(crate) fn replace(&self, file: &File) -> Result<(), Fault> {
         let new = Mapping::map_with(file, self.len, None, MapFlags::SHARED, ProtFlags::READ)?;
         // SAFETY: both mappings have the same length, and each belongs to its value. All reads tolerate any
-        // bytes. `forget` gives up the old address of the new mapping.
+        // bytes. The move leaves nothing mapped at the address in `new`, and `forget` keeps its drop from
+        // unmapping this address.
         unsafe { move_over(self.base().cast(), new.base().cast(), self.len as usize) };
         std::mem::forget(new);
         Ok(())
@@ -348,7 +349,7 @@ impl HugePages {
         pause == 0
     }
 
-    /// Notes the result of a request. The call `MADV_COLLAPSE` exists since Linux 6.1. It fails if no
+    /// Notes the result of a request. `MADV_COLLAPSE`, which Linux has had since version 6.1, fails if no
     /// contiguous memory is free.
     fn note_result(&self, result: Result<(), Errno>) {
         match result {

@@ -46,8 +46,8 @@ pub struct Medium {
     first: (NonNull<u8>, u64),
     /// The background thread that provides memory of the host ahead of need.
     pub(crate) provider: Option<Provider>,
-    // The segments are declared before the sentinel, and so dropped before the sentinel: the registrations of
-    // the segments point to its word.
+    // Fields are dropped in the order of their declaration. The segments come before the sentinel, because
+    // their registrations point to the word of the sentinel.
     pub(crate) segments: Box<[Arc<Mapping>]>,
     pub(crate) sentinel: Sentinel,
     pub(crate) backing: Backing,
@@ -360,8 +360,8 @@ impl Medium {
     ///
     /// The caller is an engine that holds the volume exclusively, or that has it open read-only beside other
     /// such engines. The caller must ensure that no code stores to these bytes while a published pointer
-    /// leads to them, nor in the grace period after that. The extents of an object that is never changed in
-    /// place are such bytes.
+    /// leads to them, nor in the grace period after the last such pointer has gone. The extents of an object
+    /// that is never changed in place are such bytes.
     ///
     /// The caller also relies on a sound volume. In a damaged volume, two objects may have the same extent. A
     /// write to one object would then change the bytes that this call returned for the other.

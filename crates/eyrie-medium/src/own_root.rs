@@ -3,8 +3,8 @@
 use rustix::io::Errno;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Gives the calling thread a root, a working directory and a umask that changes by other threads do not
-/// touch. The new ones are those that the thread has.
+/// Gives the calling thread a root, a working directory and a umask of its own, which start with the present
+/// values. Other threads can no longer change them.
 ///
 /// # Errors
 /// As `unshare(2)`.

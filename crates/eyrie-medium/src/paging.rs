@@ -48,9 +48,9 @@ impl Medium {
         Medium::cached(anchor, options, |memory| Pager::open(blocks, anchor, options, memory))
     }
 
-    /// Opens the pages of a volume of `volume_bytes` whose journal is lost, as they are on the disk. The
-    /// medium has a journal of 0 bytes, so it accepts no store. Only a repair may use such a volume, because
-    /// changes that only the journal had are missing.
+    /// Opens a volume of `volume_bytes` whose journal is lost. Its pages are those in their places on the
+    /// disk. The medium has a journal of 0 bytes, so it accepts no store. Only a repair may use such a
+    /// volume, because changes that only the journal had are missing.
     ///
     /// # Errors
     /// [`Fault::Io`].
@@ -97,8 +97,7 @@ impl Medium {
         self.cache_files().map(|_| SharedPages(Arc::clone(&self.segments[0])))
     }
 
-    /// True if pins that last for long keep more than twice as many pages of a disk in memory as the limit
-    /// permits.
+    /// True if long pins keep more than twice as many pages of a disk in memory as the limit permits.
     pub fn is_overfull_by_pins(&self) -> bool {
         matches!(&self.backing, Backing::Paged(keeper) if keeper.pager().is_overfull_by_pins())
     }
@@ -260,13 +259,14 @@ impl Medium {
         }
     }
 
-    /// Marks a word as changed before its store, so that the store itself cannot fail for lack of room.
+    /// Reserves the store of a word: marks the word as changed before the store, so that the store itself
+    /// cannot fail for lack of room.
     ///
     /// # Errors
     /// The errors of a store.
     #[inline]
     #[track_caller]
-    pub fn announce_store(&self, addr: Addr) -> Result<(), Fault> {
+    pub fn reserve_store(&self, addr: Addr) -> Result<(), Fault> {
         match &self.backing {
             Backing::Paged(keeper) => keeper.pager().before_store(addr.offset(), 8),
             _ => Ok(()),
@@ -325,7 +325,11 @@ impl Medium {
     #[inline]
     #[track_caller]
     pub fn mark_allocated(&self, addr: Addr, len: u64) -> Result<(), Fault> {
-        if self.backing.reads_plainly() { Ok(()) } else { self.allocating(addr, len, Location::caller()) }
+        if self.backing.has_no_hooks_before() {
+            Ok(())
+        } else {
+            self.allocating(addr, len, Location::caller())
+        }
     }
 
     #[inline(never)]
@@ -407,8 +411,8 @@ impl Medium {
         }
     }
 
-    /// Returns the size of the journal after the volume, in bytes: 0 if the journal is lost. Returns `None`
-    /// if the medium has no disk.
+    /// Returns the size of the journal, in bytes, or 0 if the journal is lost. Returns `None` if the medium
+    /// has no disk.
     pub fn journal_bytes(&self) -> Option<u64> {
         match &self.backing {
             Backing::Paged(keeper) => Some(keeper.pager().journal_bytes()),

@@ -1,8 +1,8 @@
 //! The thread that makes the host provide memory ahead of need, in huge pages.
 //!
 //! The thread touches only ranges that were requested and that no other thread uses. The first request starts
-//! the thread, and dropping the medium ends the thread. Requests fail in a forked child, on a host that does
-//! not start the thread, and after a panic of the thread. The program's signal handlers do not run on this
+//! the thread, and dropping the medium ends the thread. Requests fail in a forked child, if the host refuses
+//! to start the thread, and after a panic of the thread. The program's signal handlers do not run on this
 //! thread, except handlers of signals that report a fault (such as `SIGBUS`).
 
 use std::collections::VecDeque;
@@ -44,8 +44,8 @@ struct RequestQueue {
 
 impl RequestQueue {
     fn lock(&self) -> MutexGuard<'_, Requests> {
-        // Between the first and the last change under the lock, no code can panic: it only assigns fields and
-        // moves elements of queues. So no panic leaves the state half changed.
+        // Between the first and the last change under the lock, no code can panic: such code only assigns
+        // fields and moves elements of queues. So no panic leaves the state half changed.
         unpoisoned(self.state.lock())
     }
 
@@ -159,9 +159,10 @@ fn block_signals() {
 
 /// Lets this thread run on every processor on which the first thread of the process may run. A new thread
 /// inherits the processors of the thread that starts it, which a program may have pinned to one processor.
-fn leave_processor() {
+fn use_all_processors() {
     if let Ok(processors) = sched_getaffinity(Some(rustix::process::getpid())) {
-        // If the kernel refuses, the thread only provides memory later.
+        // If the kernel refuses, the thread may have to wait for its processor, and then provides memory
+        // late.
         let _ = sched_setaffinity(None, &processors);
     }
 }
@@ -190,7 +191,7 @@ impl Drop for RequestInProgress<'_> {
 /// Runs the thread: provides the requested ranges until the medium is dropped.
 fn provide(queue: &RequestQueue, provision: impl Fn(u64) -> bool) {
     block_signals();
-    leave_processor();
+    use_all_processors();
     let mut state = queue.lock();
     while !state.stop {
         let Some(offset) = state.asked.pop_front() else {

@@ -65,8 +65,8 @@ pub fn range_lock(
         HostLockKind::Exclusive => libc::F_WRLCK,
         HostLockKind::Unlock => libc::F_UNLCK,
     };
-    // A negative length would stand for the bytes before the start. With a negative start the kernel refuses
-    // the range, after the checks of the descriptor.
+    // A negative length would stand for the bytes before the start. So a length of 2^63 or more is replaced
+    // by a negative start, which the kernel refuses after its checks of the descriptor.
     let (start, length) =
         libc::off_t::try_from(lock.length).map_or((-1, 0), |length| (lock.start as libc::off_t, length));
     let mut flock = libc::flock {

@@ -70,7 +70,7 @@ impl Medium {
     pub fn load_of_owner(&self, addr: Addr) -> Result<Option<u64>, Fault> {
         let word = self.resolve_word(addr)?;
         interleave();
-        if !self.backing.reads_plainly() {
+        if !self.backing.has_no_hooks_before() {
             return self.ask_owner(addr, word, Location::caller());
         }
         Ok(Some(word.load(Ordering::Acquire)))

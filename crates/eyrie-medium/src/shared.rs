@@ -172,7 +172,8 @@ impl SharedMemory {
         SharedMemory::over(fd, len, access)
     }
 
-    /// Maps a file of the host of `len` bytes. No process that this one does not trust can shorten the file.
+    /// Maps a file of the host of `len` bytes. The caller ensures that only trusted processes can shorten the
+    /// file, because an access past its end faults.
     ///
     /// # Errors
     /// [`Fault::Io`] with `EINVAL` if the file has another size. [`Fault::Io`] if the host refuses the
@@ -196,8 +197,9 @@ impl SharedMemory {
     /// If the host has no memory for its own tables after it has removed the old mapping.
     pub fn replace(&self, fd: OwnedFd) -> Result<(), Fault> {
         let mut new = SharedMemory::map(fd, self.len, self.access)?;
-        // SAFETY: both mappings have the same length, and each belongs to its value. `forget` gives up the
-        // old address of the new one. All accesses are atomics or copies that tolerate any bytes.
+        // SAFETY: both mappings have the same length, and each belongs to its value. The move leaves nothing
+        // mapped at the address in `new`, and `forget` keeps its drop from unmapping this address. All
+        // accesses are atomics or copies that tolerate any bytes.
         unsafe { move_over(self.base.as_ptr().cast(), new.base.as_ptr().cast(), self.len) };
         // The descriptor is closed here, because `forget` would leave it open.
         new.file = None;
@@ -230,8 +232,8 @@ impl SharedMemory {
 
     /// Returns the words of the memory. A process with [`SharedAccess::Read`] only loads them.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the memory is mapped and aligned to a page as long as `self` lives, and every process
-        // accesses its words only by atomics or by copies about which the compiler assumes nothing.
+        // SAFETY: the memory is aligned to a page, and is mapped as long as `self` lives. Every process
+        // accesses its words only by atomics, or by copies about which the compiler assumes nothing.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
     }
 

@@ -4,8 +4,9 @@
 //! call. They send each change as an encoded Op through memory that both sides map ([`eyrie_client`]). The
 //! service checks the Op with the credentials that the kernel reports for the client, and applies it. The
 //! design is that of the trusted file-system service of Aerie (EuroSys 2014, section 4). A client that is
-//! alone can log some of its changes and go on; the service applies them later
-//! ([`ServeOptions::defers_changes`]).
+//! alone can log some of its changes and go on without an answer; the service applies them later
+//! ([`ServeOptions::defers_changes`]). With [`ServeOptions::grants_parts`], several clients can log changes
+//! at the same time.
 //!
 //! Protection: every client can read every byte of the volume, because the volume is mapped as a whole. A
 //! client can make only those changes that its credentials allow. Other processes of the service's own user,

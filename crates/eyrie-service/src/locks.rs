@@ -47,7 +47,7 @@ impl LockClient<'_> {
             }
             _ => {
                 let (sent, request) = self.one(data)?;
-                // A user who has lost its rights may still unlock.
+                // A user who has lost the right to lock may still unlock.
                 if request.kind.is_some() {
                     self.requester.check_lock(id)?;
                 }

@@ -1,16 +1,16 @@
 //! The change logs of the sessions, and the grants of the volume and of its parts.
 //!
-//! A session with a grant logs some of its changes and goes on, and the service applies them in the order of
-//! the log. A session that is alone holds the grant of the whole volume. If several sessions make changes,
-//! each may hold the grants of parts: small sets of objects ([`eyrie_engine::board::part_of`]). A session
-//! then logs a change only if it holds the grants of all objects of the change.
+//! A session with a grant logs some of its changes and goes on without an answer. The service applies them in
+//! the order of the log. A session that is alone holds the grant of the whole volume. If several sessions
+//! make changes, each may hold the grants of parts: small sets of objects ([`eyrie_engine::board::part_of`]).
+//! A session then logs a change only if it holds the grants of all objects of the change.
 //!
 //! Before a request of another session, the service takes back the grants of the objects of the request. It
-//! takes back all grants of a session before it sleeps if the client has logged nothing for a while, when
-//! storage runs short, and when the volume gets a feature with which no change is deferred. Grants also end
-//! with their session, and after an entry that cannot be applied. To take grants back, the service seals the
-//! log, applies everything up to the position that it then sees, and clears the grants on the board. The
-//! client has no part in this, so it may be stopped or dead.
+//! takes back all grants of a session in three more cases: before it sleeps, if the client has logged nothing
+//! for a while; if storage runs short; and if the volume gets a feature with which no change is deferred.
+//! Grants also end with their session, and after an entry that cannot be applied. To take grants back, the
+//! service seals the log, applies everything up to the position that it then sees, and clears the grants on
+//! the board. The client has no part in this, so it may be stopped or dead.
 //!
 //! A session gets grants after several changes. If others need the same objects soon after, the next grant
 //! comes later, up to a second, so that changes of objects in contention are applied at once.
@@ -47,11 +47,12 @@ mod served;
 /// Number of changes by requests after which a session may get grants of parts.
 const CHANGES_BEFORE_GRANT: u32 = if cfg!(feature = "shuttle") { 1 } else { 32 };
 /// Maximum time for which entries wait while the service sleeps.
-const LOOK: Duration = Duration::from_millis(10);
+const ENTRY_WAIT: Duration = Duration::from_millis(10);
 /// Time without an entry after which a session loses its grants, if the service is about to sleep or if
 /// another session gets grants.
 const IDLE: Duration = Duration::from_millis(100);
-/// Bytes of a log that one sweep applies at most, so that other sessions have their turn.
+/// Number of bytes of a log after which a sweep goes on to the next log, so that other sessions have their
+/// turn.
 const SWEEP_BYTES: u64 = 128 << 10;
 /// Maximum time for which an entry waits for free storage. The service ends the sessions that hold storage
 /// back long before.
@@ -104,7 +105,7 @@ pub struct Logs {
     latest: (u64, u32),
     /// The objects of the request that is being handled.
     objects: Vec<ObjectId>,
-    /// A session with an entry that waits for free storage, and the time since which one has waited.
+    /// A session with an entry that waits for free storage, and the time since which some entry has waited.
     full: Option<(u64, Instant)>,
     reader: LogReader,
 }
@@ -196,9 +197,9 @@ impl Logs {
     }
 
     /// Makes everything visible that clients have logged about the objects of a request, before the request
-    /// of a session is handled. Takes the grants of these objects back from other sessions. Requests that only
-    /// read the state of the volume take no grants of parts back. Returns false if an entry has to wait for
-    /// free storage. The request then waits, too.
+    /// of a session is handled. Takes the grants of these objects back from other sessions. Requests that
+    /// only read the state of the volume take no grants of parts back. Returns false if an entry has to wait
+    /// for free storage. The request then waits, too.
     #[inline]
     pub fn before_request(
         &mut self,
@@ -301,15 +302,16 @@ impl Logs {
     /// Takes back the grants of clients that have logged nothing for a while.
     pub fn limit_of_sleep(&mut self, engine: &Scm, clock: &mut Clock) -> Option<Duration> {
         self.take_back_idle(engine, clock);
-        (!self.open.is_empty()).then_some(LOOK)
+        (!self.open.is_empty()).then_some(ENTRY_WAIT)
     }
 
-    /// Renews the budget of an open log, if half of it is spent. `is_left` is false if less storage is free than
-    /// was promised. The budget is then also renewed. If storage runs short, takes the grants of the session
-    /// back. Returns true if the log is sealed now and may open again, because its budget has become smaller.
+    /// Renews the budget of an open log, if half of it is spent. `is_left` is false if less storage is free
+    /// than was promised. The budget is then also renewed. If storage runs short, takes the grants of the
+    /// session back. Returns true if the log is sealed now and may open again, because its budget has become
+    /// smaller.
     fn look_at_storage(&mut self, engine: &Scm, clock: &mut Clock, number: u64, is_left: bool) -> bool {
         let Some(log) = self.logs.get(&number).filter(|log| log.is_open) else { return false };
-        if log.storage < log.look_at && is_left {
+        if log.storage < log.renew_budget_at && is_left {
             return false;
         }
         let others = self.promised() - log.budget;
@@ -345,7 +347,7 @@ impl Logs {
                 table.set_applied(*key, position);
                 tell(position);
             }
-            let entry = LoggedEntry { who, head, op, now: clock.next(), holder, is_left: false };
+            let entry = LoggedEntry { who, head, op, now: clock.next(), holder, is_of_dead_service: false };
             let needed = *storage + storage_of_entry(head.bytes.into());
             let new = Cell::new(None);
             let applied_entry = engine.apply_logged(&entry, |id, generation| {
@@ -366,7 +368,8 @@ impl Logs {
                 }
                 Err(error) => {
                     if let (Error::Fault(_), Some(id)) = (&error, new.get()) {
-                        // The id may be in use. It is leaked until the next recovery.
+                        // The change may have been made, so the id may be in use. Otherwise the id is leaked
+                        // until the next recovery.
                         lock(reserved).remove(&id);
                     }
                     if !std::mem::replace(is_useless, true) {
@@ -384,7 +387,8 @@ impl Logs {
             true
         });
         match read {
-            // An entry without an Op may be the last one.
+            // The log may end with an entry without an Op, which fills the ring. The closure does not see
+            // this entry.
             Ok(position) => {
                 *applied = position;
                 table.set_applied(*key, position);

@@ -37,7 +37,7 @@ const KEPT_BYTES: usize = 1 << 20;
 #[derive(Default)]
 struct Done {
     number: u64,
-    other: u64,
+    second_number: u64,
     data: Vec<u8>,
     /// True if the request gets its answer later.
     waits: bool,
@@ -175,12 +175,12 @@ impl Requests {
         };
         let (answer, data) = match done {
             Ok(Done { waits: true, .. }) => return true,
-            Ok(done) => {
-                (LaneAnswer { error: 0, data_bytes: 0, number: done.number, other: done.other }, done.data)
+            Ok(Done { number, second_number, data, .. }) => {
+                (LaneAnswer { error: 0, data_bytes: 0, number, second_number }, data)
             }
             Err(error) => {
                 let (error, number, text) = send_error(&error);
-                (LaneAnswer { error, data_bytes: 0, number, other: 0 }, text.into_bytes())
+                (LaneAnswer { error, data_bytes: 0, number, second_number: 0 }, text.into_bytes())
             }
         };
         let data = &data[..data.len().min(room)];
@@ -199,13 +199,14 @@ impl Requests {
                 self.logs.changed(engine, &mut self.clock, joined.number);
             }
         }
-        // The log opens after the answer. If the service dies before the answer, the client repeats a write,
-        // which must not come after a later write of the log.
+        // The log opens only after the answer. If the service dies before the answer, the client repeats its
+        // request. With an open log, the repeated write could come after a later write that the client has
+        // logged.
         if is_ready {
             self.logs.reopen(joined.number);
         }
-        // On the processor of the service, a client that wakes runs at once. With a sealed log it would make
-        // requests only.
+        // The wake comes last, because the host may run the woken client at once, on the processor of the
+        // service. With a sealed log the client could only make requests.
         if before == state::WAITING {
             joined.lanes.wake_one(word);
             self.has_woken = true;
@@ -303,7 +304,7 @@ impl Requests {
                 return Ok(match outcome {
                     RequestOutcome::NotMade => Done::words(&[OUTCOME_NOT_MADE]),
                     RequestOutcome::Made { number, created } => {
-                        Done { number, other: created.into(), ..Done::words(&[OUTCOME_MADE]) }
+                        Done { number, second_number: created.into(), ..Done::words(&[OUTCOME_MADE]) }
                     }
                     RequestOutcome::Unknown => Done::words(&[OUTCOME_UNKNOWN]),
                 });
@@ -387,7 +388,7 @@ impl Requests {
             [id] if applied.created => engine.birth(id).map_or(0, |birth| birth.generation),
             _ => applied.offset,
         };
-        Ok(Done { number, other: applied.created.into(), ..Done::default() })
+        Ok(Done { number, second_number: applied.created.into(), ..Done::default() })
     }
 }
 
@@ -433,20 +434,22 @@ fn reads_volume(call: ServiceCall) -> bool {
     matches!(call, ServiceCall::Quotas | ServiceCall::Space | ServiceCall::Sync | ServiceCall::Watch)
 }
 
-/// Returns some of the accounts that a user may see, from the account number `from` on, and their number.
+/// Returns some of the accounts that a user may see, from number `from` on, and the number of all accounts
+/// that the user may see.
 fn quotas(engine: &Scm, who: &Credentials, from: u64) -> Result<Done> {
     let Some(reports) = engine.quotas()? else { return Ok(Done::default()) };
     let seen: Vec<_> = reports.iter().filter(|report| sees_quota(who, report.id)).collect();
     let sent = seen.iter().skip(from as usize).take(MOST_ACCOUNTS);
     let data = sent.flat_map(|report| SentQuota::of(report).as_bytes().to_vec()).collect();
-    Ok(Done { number: 1, other: seen.len() as u64, data, waits: false })
+    Ok(Done { number: 1, second_number: seen.len() as u64, data, waits: false })
 }
 
 fn reserve(engine: &Scm, joined: &Joined, request: &LaneRequest) -> Result<Done> {
     let kind = u8::try_from(request.id).ok().and_then(Kind::from_raw);
     let kind = kind.ok_or(Error::Invalid("an id of an unknown kind"))?;
     let (mut ids, mut reserved) = (Vec::new(), lock(&joined.reserved));
-    // Ids of other kinds must be left.
+    // A request gets at most half of the ids that the session may still reserve, so that some are left for
+    // other kinds.
     let most = (MOST_RESERVED.saturating_sub(reserved.len()) as u64).div_ceil(2);
     for _ in 0..request.number.clamp(1, MOST_IDS).min(most) {
         match engine.reserve(kind) {

@@ -286,8 +286,8 @@ impl Service {
         }
     }
 
-    /// Answers the new requests of all sessions, each session in its turn. Returns false if no session had a
-    /// request to answer. A request that waits for storage counts.
+    /// Applies some logged changes, and answers the new requests of all sessions, each session in its turn.
+    /// Returns false if no session had a logged change or a request. A request that waits for storage counts.
     ///
     /// A request that finds no free storage stays unanswered while a client keeps retired storage from being
     /// reused. Each sweep tries it again. After a while the sweep expels such clients.
@@ -296,12 +296,12 @@ impl Service {
         let (logs, clock) = self.requests.logs();
         let swept = logs.sweep(&self.engine, clock);
         let (mut has_work, mut is_full) = (swept != Swept::Nothing, swept == Swept::Full);
-        let lacks_room = logs.lacking_storage().filter(|_| is_full);
+        let lacks_storage = logs.lacking_storage().filter(|_| is_full);
         for (&number, session) in &mut self.sessions {
             let answered = self.requests.answer_all(&self.engine, session, waits);
             has_work |= answered != Answered::Nothing;
-            session.lacks_room = answered == Answered::Full || lacks_room == Some(number);
-            is_full |= session.lacks_room;
+            session.lacks_storage = answered == Answered::Full || lacks_storage == Some(number);
+            is_full |= session.lacks_storage;
         }
         self.full_since = is_full.then(|| self.full_since.unwrap_or_else(Instant::now));
         if has_work {
@@ -375,7 +375,7 @@ impl Service {
                 LISTENER => self.accept(),
                 STOP => return Ok(true),
                 number if number & END_OF_PROCESS != 0 => self.end(number & !END_OF_PROCESS),
-                number => self.look_at(number),
+                number => self.handle_packet(number),
             }
         }
         Ok(false)
@@ -453,7 +453,7 @@ impl Service {
     }
 
     /// Handles a packet on the socket of a session, or the end of the socket.
-    fn look_at(&mut self, number: u64) {
+    fn handle_packet(&mut self, number: u64) {
         let list: Vec<_> = match self.sessions.get(&number) {
             Some(session) if session.joined.is_none() => {
                 let others = self.sessions.iter().filter(|(other, _)| **other != number);

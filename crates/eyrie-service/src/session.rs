@@ -30,20 +30,20 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::logs::{Logs, ReservedIds};
 use crate::watchers::Watchers;
 
-/// A connected client. Before its greeting it has no memory.
+/// A connected client. Before its greeting, it shares no memory with the service.
 pub struct Session {
     pub socket: OwnedFd,
-    /// Process of the client, in the namespace of the service. 0 if it has none there.
+    /// Id of the client's process in the pid namespace of the service. 0 if the process has no id there.
     pub process: u32,
     /// Reports the end of the process, whose forked children may keep the socket open. `None` if the process
-    /// has no number in the namespace of the service, or if the host gives no such file.
+    /// has no id in the pid namespace of the service, or if the host cannot provide such a descriptor.
     pub end_of_process: Option<OwnedFd>,
     pub who: Credentials,
     /// Time of the connection.
     pub since: Instant,
     pub joined: Option<Joined>,
     /// True if a request of the client waits for free storage.
-    pub lacks_room: bool,
+    pub lacks_storage: bool,
 }
 
 /// The parts of a session that begin with the client's greeting.
@@ -104,7 +104,7 @@ impl SessionKeys {
 }
 
 impl Session {
-    /// Accepts a connection. The kernel vouches for the credentials.
+    /// Accepts a connection. The credentials come from the kernel, so the client cannot forge them.
     pub fn accept(socket: OwnedFd) -> io::Result<Session> {
         let peer = peer_of(socket.as_fd())?;
         let groups = groups_of_peer(socket.as_fd())?;
@@ -118,7 +118,7 @@ impl Session {
             who,
             since: Instant::now(),
             joined: None,
-            lacks_room: false,
+            lacks_storage: false,
         })
     }
 
@@ -229,7 +229,7 @@ impl Session {
             let raw_state = SessionState::Connecting as u32;
             return SentSession { process, user, raw_state, ..SentSession::new_zeroed() };
         };
-        let state = if self.lacks_room { SessionState::LacksRoom } else { SessionState::Open };
+        let state = if self.lacks_storage { SessionState::LacksStorage } else { SessionState::Open };
         SentSession {
             process,
             user,

@@ -1,4 +1,5 @@
-//! A service at its limit of descriptors. The limit is that of the process, so this test is alone in it.
+//! A service whose process has reached its limit of file descriptors. The limit counts for the whole process,
+//! so this test is the only one in its binary.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -17,7 +18,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// The limit during the test.
+/// Limit of file descriptors during the test.
 const LIMIT: u64 = 200;
 
 fn set_limit(limit: u64) {

@@ -10,9 +10,9 @@ const OTHER: u16 = 0x20;
 const NO_ID: u32 = u32::MAX;
 
 /// Number of different ACLs that [`acl`] makes for one value of `rights`.
-pub const ACLS: usize = 20;
+pub const ACL_COUNT: usize = 20;
 /// Number of ACLs that Linux accepts. They have the lowest indices.
-pub const GOOD_ACLS: usize = 11;
+pub const GOOD_ACL_COUNT: usize = 11;
 
 /// Returns the bytes of an ACL. `index` selects its entries. Each entry has the next three bits of `rights`
 /// as its rights, from the lowest bits on. The users and groups are those of the module
@@ -21,7 +21,7 @@ pub fn acl(index: usize, rights: u32) -> Vec<u8> {
     let many: Vec<(u16, u32)> = (0..60).map(|user| (USER, 5000 + user)).collect();
     let (one, two, group) = ((USER, 1000), (USER, 1001), (NAMED_GROUP, 2000));
     let (owner, members, mask, others) = ((OWNER, NO_ID), (GROUP, NO_ID), (MASK, NO_ID), (OTHER, NO_ID));
-    let entries = match index % ACLS {
+    let entries = match index % ACL_COUNT {
         0 => return Vec::new(),
         1 => return bytes(2, &[], 0),
         2 => vec![owner, members, others],

@@ -177,9 +177,9 @@ pub fn count_overlaps(history: &[Vec<HistoryCall>]) -> usize {
 /// Returns an order of the calls, as (thread, call) indices, in which a copy of `start` gives the answers
 /// that the threads recorded. Returns `None` if no such order exists.
 ///
-/// If the model answers `Stale`, any recorded answer is right, because engines may still show a removed
-/// object to a thread with a pin. The recorded answer `NoSpace` is always right. A call with this answer
-/// changed nothing.
+/// If the model answers `Stale`, the search accepts any recorded answer, because engines may still show a
+/// removed object to a thread with a pin. The search always accepts the recorded answer `NoSpace`. A call
+/// with this answer changed nothing.
 pub fn explain(start: &Model, history: &[Vec<HistoryCall>]) -> Option<Vec<(usize, usize)>> {
     let mut order = Vec::new();
     search(start, history, &mut vec![0; history.len()], &mut order).then_some(order)

@@ -1,7 +1,7 @@
 //! Services of volumes on persistent memory, on a host that has none.
 //!
 //! The medium is a file that is mapped as persistent memory. [`Fences`] records the lines that the service
-//! writes back, and can stop the service at its fences, so that a change is visible and not durable.
+//! writes back, and can stop the service at its fences, so that a change is visible but not yet durable.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -174,7 +174,7 @@ pub fn serve_if_child() {
 /// A service in a process of its own, which the drop of this value ends.
 pub struct ServiceProcess {
     child: Child,
-    /// The service ends with this pipe.
+    /// The service ends when this pipe is closed.
     input: Option<ChildStdin>,
 }
 
@@ -202,7 +202,7 @@ impl ServiceProcess {
     /// True if the service has ended.
     ///
     /// # Panics
-    /// Panics if the host does not tell.
+    /// Panics if the host cannot report the state of the process.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_some()
     }

@@ -27,14 +27,14 @@ const BORN: Time = Time::new(1, 0);
 
 /// Sizes of a simulated disk and of the memory for it.
 #[derive(Clone, Copy, Debug)]
-pub struct Disk {
+pub struct DiskSizes {
     /// Size of the volume, in bytes.
     pub volume_bytes: u64,
     /// Memory for the pages of the volume, in bytes.
     pub memory_bytes: u64,
 }
 
-impl Disk {
+impl DiskSizes {
     fn paged(self) -> PagedOptions {
         // The interval is so long that no drain starts because of time. Drains start for other reasons, such
         // as a sync, a close or a lack of memory.
@@ -67,7 +67,7 @@ impl Disk {
     /// Returns an engine with a new volume on a new disk, and the disk.
     ///
     /// # Errors
-    /// As [`Disk::create_with`].
+    /// As [`DiskSizes::create_with`].
     pub fn create(self) -> Result<(Scm, SimulatedDisk)> {
         self.create_with(&FaultPlan::default())
     }
@@ -75,7 +75,7 @@ impl Disk {
     /// Returns an engine with a new volume on a new disk with a fault plan, and the disk.
     ///
     /// # Errors
-    /// As [`Disk::medium`] and [`Scm::create_on`].
+    /// As [`DiskSizes::medium`] and [`Scm::create_on`].
     pub fn create_with(self, plan: &FaultPlan) -> Result<(Scm, SimulatedDisk)> {
         let (medium, disk) = self.medium(plan)?;
         let options =
@@ -86,7 +86,7 @@ impl Disk {
     /// Opens the volume on a disk, with recovery if it was not closed.
     ///
     /// # Errors
-    /// As [`Disk::mount`] and [`Scm::open_on`].
+    /// As [`DiskSizes::mount`] and [`Scm::open_on`].
     pub fn open(self, disk: SimulatedDisk) -> Result<Scm> {
         Scm::open_on(self.mount(&disk)?)
     }
@@ -94,7 +94,7 @@ impl Disk {
 
 /// An engine beside the model, with the history of the model's states.
 pub struct PowerRun {
-    disk: Disk,
+    sizes: DiskSizes,
     simulated: SimulatedDisk,
     engine: Scm,
     model: Model,
@@ -110,22 +110,22 @@ impl PowerRun {
     /// Returns a run of the steps of `seed` on a new volume.
     ///
     /// # Errors
-    /// As [`Disk::create`].
-    pub fn new(disk: Disk, seed: u64) -> Result<PowerRun> {
-        PowerRun::with_plan(disk, seed, &FaultPlan::default())
+    /// As [`DiskSizes::create`].
+    pub fn new(sizes: DiskSizes, seed: u64) -> Result<PowerRun> {
+        PowerRun::with_plan(sizes, seed, &FaultPlan::default())
     }
 
     /// Works like [`PowerRun::new`], with a fault plan for the disk.
     ///
     /// # Errors
-    /// As [`Disk::create`].
-    pub fn with_plan(disk: Disk, seed: u64, plan: &FaultPlan) -> Result<PowerRun> {
-        let (engine, simulated) = disk.create_with(plan)?;
+    /// As [`DiskSizes::create`].
+    pub fn with_plan(sizes: DiskSizes, seed: u64, plan: &FaultPlan) -> Result<PowerRun> {
+        let (engine, simulated) = sizes.create_with(plan)?;
         let model = Model::new(engine.root(), OWNER, BORN);
         let ids = Ids::new(engine.root());
         let history = vec![tree(&model)];
         Ok(PowerRun {
-            disk,
+            sizes,
             simulated,
             engine,
             model,
@@ -197,7 +197,7 @@ impl PowerRun {
         // On average, `odds` of four unflushed sector writes survive.
         let odds = self.random.random_range(0..=4);
         let survivor = self.simulated.power_failure(|| self.random.random_range(0..4) < odds);
-        let engine = self.disk.open(survivor).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let engine = self.sizes.open(survivor).unwrap_or_else(|error| panic!("{what}: {error}"));
         let report = engine.check().expect("the simulated disk is sound");
         assert!(report.is_clean(), "{what}: {:#?}", report.findings);
         let found = tree(&engine);
@@ -219,14 +219,14 @@ impl PowerRun {
     pub fn reopen(self) -> Result<()> {
         self.engine.trim()?;
         self.engine.close()?;
-        self.disk.open(self.simulated)?.check().map(drop)
+        self.sizes.open(self.simulated)?.check().map(drop)
     }
 
     /// Returns the disk, and the states that its volume may have after a failure. The disk is shared with
     /// this run, so later writes of the run also change the result.
     pub fn left(&self) -> LeftDisk {
         let history = self.history[self.acknowledged..].to_vec();
-        LeftDisk { disk: self.disk, simulated: self.simulated.clone(), history }
+        LeftDisk { sizes: self.sizes, simulated: self.simulated.clone(), history }
     }
 
     /// True if the volume refuses changes because the disk failed.
@@ -237,7 +237,7 @@ impl PowerRun {
 
 /// The disk of a run, and the states that its volume may have after a failure.
 pub struct LeftDisk {
-    disk: Disk,
+    sizes: DiskSizes,
     simulated: SimulatedDisk,
     history: Vec<Tree>,
 }
@@ -284,7 +284,7 @@ impl LeftDisk {
         }
         let whole = killed.killed();
         let before = whole.calls();
-        drop(self.disk.open(whole.clone()).map_err(|error| format!("after a kill: {error}"))?);
+        drop(self.sizes.open(whole.clone()).map_err(|error| format!("after a kill: {error}"))?);
         let calls = whole.calls() - before;
         // The first and the last calls differ most. The calls between them write one page after the other, so
         // a kill at one of these calls is enough. With `calls + 1` no call fails, and the kill comes just
@@ -293,7 +293,7 @@ impl LeftDisk {
         for call in BTreeSet::from([1, 2, 3, middle, calls, calls + 1]) {
             let next = killed.killed();
             next.fail_at(call, true);
-            let opened = self.disk.open(next.clone());
+            let opened = self.sizes.open(next.clone());
             if call <= calls && opened.is_ok() {
                 return Err(format!("the open succeeds although call {call} fails"));
             }
@@ -306,7 +306,7 @@ impl LeftDisk {
 
     /// Examines the disk that one power failure left.
     fn examine_one(&self, disk: &SimulatedDisk) -> std::result::Result<(), String> {
-        let engine = self.disk.open(disk.clone()).map_err(|error| error.to_string())?;
+        let engine = self.sizes.open(disk.clone()).map_err(|error| error.to_string())?;
         let report = engine.check().map_err(|error| error.to_string())?;
         if let Some(finding) = report.findings.first() {
             return Err(finding.to_string());

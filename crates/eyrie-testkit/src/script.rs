@@ -20,7 +20,7 @@ use eyrie_engine::{Engine, Kind, Model, ObjectId, Owner, Time};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::acls::{GOOD_ACLS, acl};
+use crate::acls::{GOOD_ACL_COUNT, acl};
 use crate::ops::{Bytes, xattr_value};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -50,8 +50,8 @@ pub enum StepKinds {
     All,
     /// All steps that concern only the directory.
     OfDirectory,
-    /// The steps of the directory that leave a volume in which a client can log changes. No step sets a
-    /// capability.
+    /// All steps that concern only the directory, except steps that set a capability. In a volume that has
+    /// had a capability, no client logs changes.
     WithDeferral,
 }
 
@@ -205,7 +205,7 @@ enum FileStep {
         xattr: &'static [u8],
         value: Vec<u8>,
     },
-    /// Moves a file, or with an empty name the directory, to another tree.
+    /// Sets the project id of a file, or of the directory if the name is empty.
     SetProject {
         name: String,
         project: u32,
@@ -316,7 +316,7 @@ impl StepScript {
         let of_volume = self.expected.kinds == StepKinds::All;
         match self.random.random_range(0..8) {
             0..3 => {
-                let value = acl(self.random.random_range(0..=GOOD_ACLS), self.random.random());
+                let value = acl(self.random.random_range(0..=GOOD_ACL_COUNT), self.random.random());
                 FileStep::SetXattr { name, xattr: AclKind::Access.name(), value }
             }
             3..5 if self.expected.kinds != StepKinds::WithDeferral => {

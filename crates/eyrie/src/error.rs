@@ -11,9 +11,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// The error of a call: an errno with context.
 ///
 /// An error names the call that failed. Errors of [`PosixExt`](crate::PosixExt), of a [`File`](crate::File),
-/// of [`Kvfs::open`](crate::Kvfs::open) and of volumes also have the path. An error that the errno does not
-/// fully describe, such as damage or a fault of the medium, keeps the error of the engine. Only an error with
-/// a path, a reason or an error of the engine allocates memory.
+/// of [`Kvfs::open`](crate::Kvfs::open) and of volumes also have the path. An error of a call on one key of a
+/// [`Kvfs`](crate::Kvfs) has the key as its path. An error that the errno does not fully describe, such as
+/// damage or a fault of the medium, keeps the error of the engine. Only an error with a path, a reason or an
+/// error of the engine allocates memory.
 ///
 /// The message has the call, the path and the text of the cause, and for some errors advice.
 /// [`source`](std::error::Error::source) always returns `None`, because otherwise a program that prints the

@@ -23,7 +23,7 @@
 //!
 //! | type | purpose |
 //! | --- | --- |
-//! | [`Volume`], [`VolumeOptions`] | makes, opens, checks and closes volumes |
+//! | [`Volume`], [`VolumeOptions`] | making, opening, checking and closing volumes |
 //! | [`Files`] with [`PosixExt`] and [`Posix`] | files and directories, for one user ([`Credentials`]) |
 //! | [`File`], [`Dir`], [`ReadDir`], [`Walk`] | open files and directories, listings, walks through trees |
 //! | [`Watch`] | the changes of a directory or a tree, as events |

@@ -18,7 +18,7 @@ use crate::{Errno, Error, Result};
 
 /// Divisor of the growth: if the new volume is too small, the next attempt adds the size divided by this
 /// number.
-const GROWTH_PART: u64 = 4;
+const GROWTH_DIVISOR: u64 = 4;
 /// Bytes of the smallest volume that can be made.
 const MIN_BYTES: u64 = 1 << 20;
 /// Maximum number of attempts, with growing sizes. The last attempt makes a volume of about twice the size of
@@ -274,7 +274,7 @@ fn build(
                 return Err(error);
             }
         }
-        bytes += (bytes / GROWTH_PART).next_multiple_of(PAGE_SIZE);
+        bytes += (bytes / GROWTH_DIVISOR).next_multiple_of(PAGE_SIZE);
     }
     let why = "not enough room for the new volume: make room on the host, or name another directory for it";
     Err(Error::with_reason(Errno::NOSPC, "repair volume", why).at(place))

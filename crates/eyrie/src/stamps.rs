@@ -1,13 +1,13 @@
 //! Time stamps of calls, with the multigrain scheme of Linux since 6.13.
 //!
 //! A change gets the time of the coarse clock, which moves every few milliseconds and is cheap to read. If
-//! `stat` has already returned that time for the object, a later change with the same time would go
-//! unnoticed. Such a change gets the time of the fine clock.
+//! `stat` has already returned that time for the object, a change with the same time would go unnoticed. So
+//! the change gets the time of the fine clock instead.
 //!
 //! Objects are divided into stripes by their ids. Each stripe keeps the newest stamp that `stat` has returned
 //! for one of its objects. This stamp is never cleared, because it has no effect after the coarse clock has
 //! passed it. Changes of objects that share a stripe read the fine clock more often than needed, never less
-//! often. The newest stamp of the fine clock is the floor, the least time of all later stamps. So the times
+//! often. The newest stamp of the fine clock is the floor: no later stamp has an earlier time. So the times
 //! of different files are in the order of their changes.
 //!
 //! This state is volatile. All volumes of the process share it.
@@ -48,8 +48,8 @@ impl Clock {
     pub(crate) fn stamp<const N: usize>(self, ids: [ObjectId; N]) -> Time {
         match self {
             Clock::System => {
-                let shown = ids.map(|id| STAMPS.stripe(id).load(Ordering::Relaxed));
-                STAMPS.stamp(shown.into_iter().fold(0, u64::max), coarse_time(), fine_time)
+                let seen = ids.map(|id| STAMPS.stripe(id).load(Ordering::Relaxed));
+                STAMPS.stamp(seen.into_iter().fold(0, u64::max), coarse_time(), fine_time)
             }
             #[cfg(any(test, feature = "testing"))]
             Clock::Given(clock) => clock(),
@@ -70,8 +70,8 @@ impl Clock {
 
 /// Notes that a caller has seen the change time of an object.
 #[inline(always)]
-pub(crate) fn show(id: ObjectId, changed: Time) {
-    STAMPS.show(id, nanoseconds(changed));
+pub(crate) fn note_seen(id: ObjectId, changed: Time) {
+    STAMPS.note_seen(id, nanoseconds(changed));
 }
 
 /// Returns the time of the clock with which the kernel stamps files. This clock moves every few milliseconds,
@@ -101,7 +101,7 @@ fn time(nanoseconds: u64) -> Time {
 
 /// The stamps that callers have seen, and the floor. All are in nanoseconds.
 struct Stamps {
-    shown: [AtomicU64; STRIPES],
+    seen: [AtomicU64; STRIPES],
     /// The newest stamp that a caller has seen, of any object.
     newest: AtomicU64,
     /// The newest stamp of the fine clock.
@@ -111,7 +111,7 @@ struct Stamps {
 impl Stamps {
     const fn new() -> Stamps {
         Stamps {
-            shown: [const { AtomicU64::new(0) }; STRIPES],
+            seen: [const { AtomicU64::new(0) }; STRIPES],
             newest: AtomicU64::new(0),
             floor: AtomicU64::new(0),
         }
@@ -119,11 +119,11 @@ impl Stamps {
 
     #[inline(always)]
     fn stripe(&self, id: ObjectId) -> &AtomicU64 {
-        &self.shown[(id.raw() >> HEADER_SHIFT) as usize % STRIPES]
+        &self.seen[(id.raw() >> HEADER_SHIFT) as usize % STRIPES]
     }
 
     #[inline(always)]
-    fn show(&self, id: ObjectId, stamp: u64) {
+    fn note_seen(&self, id: ObjectId, stamp: u64) {
         let stripe = self.stripe(id);
         if stripe.load(Ordering::Relaxed) < stamp {
             self.note(stripe, stamp);
@@ -138,33 +138,33 @@ impl Stamps {
         }
     }
 
-    /// Returns a stamp for a change of objects. `shown` is the newest of their stamps that a caller has seen.
+    /// Returns a stamp for a change of objects. `seen` is the newest of their stamps that a caller has seen.
     #[inline]
-    fn stamp(&self, shown: u64, coarse: Time, fine: impl FnOnce() -> Time) -> Time {
+    fn stamp(&self, seen: u64, coarse: Time, fine: impl FnOnce() -> Time) -> Time {
         let now = nanoseconds(coarse);
-        if shown < now && self.floor.load(Ordering::Relaxed) <= now {
+        if seen < now && self.floor.load(Ordering::Relaxed) <= now {
             return coarse;
         }
-        self.later_stamp(shown, now, fine)
+        self.later_stamp(seen, now, fine)
     }
 
     #[cold]
-    fn later_stamp(&self, shown: u64, coarse: u64, fine: impl FnOnce() -> Time) -> Time {
+    fn later_stamp(&self, seen: u64, coarse: u64, fine: impl FnOnce() -> Time) -> Time {
         let mut floor = self.floor.load(Ordering::Relaxed);
-        let least = if counts(floor, coarse) { floor } else { coarse };
+        let least = if must_be_exceeded(floor, coarse) { floor } else { coarse };
         // No caller has seen `least` as a stamp of these objects, so it can be used without a reading of the
         // fine clock.
-        if shown < least {
+        if seen < least {
             return time(least);
         }
         let mut stamp = nanoseconds(fine()).max(least);
-        if counts(shown, stamp) {
+        if must_be_exceeded(seen, stamp) {
             // Two readings of the fine clock may be equal.
-            stamp = shown + 1;
+            stamp = seen + 1;
         }
         // Raises the floor to this stamp. Another thread may have raised the floor at least as far already. A
         // floor far ahead is from a time before the clock was set back, and is replaced by the lower stamp.
-        while !counts(floor, stamp) {
+        while !must_be_exceeded(floor, stamp) {
             match self.floor.compare_exchange_weak(floor, stamp, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(raised) => floor = raised,
@@ -176,7 +176,7 @@ impl Stamps {
 
 /// Returns true if a later stamp must not be `now`, because `earlier` is the same time or a newer one. An
 /// earlier stamp far ahead of `now` is ignored, because the clock must have been set back.
-fn counts(earlier: u64, now: u64) -> bool {
+fn must_be_exceeded(earlier: u64, now: u64) -> bool {
     earlier >= now && earlier - now < AHEAD_MOST
 }
 
@@ -191,8 +191,8 @@ mod tests {
 
     /// Returns the stamp for a change of `id` with these readings of the clocks, in nanoseconds.
     fn stamp(stamps: &Stamps, id: ObjectId, coarse: u64, fine: u64) -> u64 {
-        let shown = stamps.stripe(id).load(Ordering::Relaxed);
-        nanoseconds(stamps.stamp(shown, time(coarse), || time(fine)))
+        let seen = stamps.stripe(id).load(Ordering::Relaxed);
+        nanoseconds(stamps.stamp(seen, time(coarse), || time(fine)))
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         let stamps = Stamps::new();
         let (a, b) = (file(1), file(2));
         assert_eq!([stamp(&stamps, a, 1000, 1007), stamp(&stamps, a, 1000, 1008)], [1000, 1000]);
-        stamps.show(a, 1000);
+        stamps.note_seen(a, 1000);
         assert_eq!(stamp(&stamps, a, 1000, 1010), 1010);
         assert_eq!(
             stamp(&stamps, b, 1000, 1020),
@@ -208,7 +208,7 @@ mod tests {
             "no stamp is before an earlier one, nor finer than needed"
         );
         assert_eq!(stamp(&stamps, a, 1000, 1030), 1010, "no caller has seen the last stamp");
-        stamps.show(a, 1010);
+        stamps.note_seen(a, 1010);
         assert_eq!(stamp(&stamps, a, 1000, 1040), 1040);
         assert_eq!(stamp(&stamps, a, 5000, 5001), 5000, "the coarse clock has moved on");
     }
@@ -216,13 +216,13 @@ mod tests {
     #[test]
     fn seen_stamp_is_never_repeated() {
         let stamps = Stamps::new();
-        stamps.show(file(1), 1000);
+        stamps.note_seen(file(1), 1000);
         assert_eq!(
             stamp(&stamps, file(1), 1000, 1000),
             1001,
             "both clocks have the same time as the seen stamp"
         );
-        stamps.show(file(1), 1001);
+        stamps.note_seen(file(1), 1001);
         assert_eq!(stamp(&stamps, file(1), 1000, 1001), 1002);
     }
 
@@ -230,8 +230,8 @@ mod tests {
     fn look_at_old_stamp_keeps_newer_one() {
         let stamps = Stamps::new();
         let same_stripe = file(1 + STRIPES as u64);
-        stamps.show(file(1), 1000);
-        stamps.show(same_stripe, 500);
+        stamps.note_seen(file(1), 1000);
+        stamps.note_seen(same_stripe, 500);
         assert_eq!(stamp(&stamps, file(1), 1000, 1010), 1010);
     }
 
@@ -239,9 +239,9 @@ mod tests {
     fn clock_set_back_is_followed() {
         let stamps = Stamps::new();
         let hour = 3600 * NANOSECONDS;
-        stamps.show(file(1), 2 * hour);
+        stamps.note_seen(file(1), 2 * hour);
         assert_eq!(stamp(&stamps, file(1), 2 * hour, 2 * hour + 5), 2 * hour + 5);
-        stamps.show(file(1), 2 * hour + 5);
+        stamps.note_seen(file(1), 2 * hour + 5);
         assert_eq!(stamp(&stamps, file(1), hour, hour + 7), hour + 7);
         assert_eq!(stamp(&stamps, file(2), hour, hour + 8), hour + 7);
     }
@@ -250,7 +250,7 @@ mod tests {
     fn extreme_times_do_no_harm() {
         let stamps = Stamps::new();
         for seconds in [i64::MIN, -1, i64::MAX] {
-            stamps.show(file(1), nanoseconds(Time::new(seconds, 999_999_999)));
+            stamps.note_seen(file(1), nanoseconds(Time::new(seconds, 999_999_999)));
         }
         assert!(stamp(&stamps, file(1), 1000, 1010) <= 1010);
         assert_eq!(stamp(&stamps, file(2), 2000, 2010), 2000);

@@ -32,7 +32,7 @@ impl Targets {
         Targets { unit, among, order: TargetOrder::Random }
     }
 
-    /// Makes targets each of which is touched before any is touched twice.
+    /// Makes targets, each of which is touched once before any is touched twice.
     pub fn each(unit: &'static str, among: u64) -> Targets {
         Targets { unit, among, order: TargetOrder::Each }
     }

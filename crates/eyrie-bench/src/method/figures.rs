@@ -61,12 +61,12 @@ pub struct Figures {
     /// the value is `None` on a mount and a served volume, where other threads store, and on sides other than
     /// Eyrie.
     pub barriers: Option<f64>,
-    /// Publishes for each operation, as `barriers`.
+    /// Publishes for each operation, counted like `barriers`.
     pub publishes: Option<f64>,
 }
 
 impl Figures {
-    /// Returns the half distance of the quartiles as a fraction of the median.
+    /// Returns half of the distance between the quartiles, as a fraction of the median.
     pub fn spread(&self) -> f64 {
         (self.quartiles_us[1] - self.quartiles_us[0]) / 2.0 / self.us
     }

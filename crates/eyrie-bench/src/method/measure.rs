@@ -26,7 +26,7 @@ pub struct Counters {
 pub type Count = Arc<dyn Fn() -> Result<Option<Counters>> + Send + Sync>;
 
 /// One side of a run, with a worker for each thread.
-pub struct Contestant {
+pub struct SideWithWorkers {
     /// The name of the side.
     pub name: String,
     /// The workers.
@@ -50,15 +50,15 @@ pub struct Control<'a> {
 }
 
 /// A worker, and a tally for each row. Both move to a thread for each round.
-struct Station {
+struct TalliedWorker {
     worker: Box<dyn Worker>,
     tallies: Vec<Tally>,
 }
 
 /// A side during a run.
-struct Bench {
+struct SideRun {
     name: String,
-    stations: Vec<Station>,
+    workers: Vec<TalliedWorker>,
     count: Count,
     orders: bool,
 }
@@ -87,34 +87,34 @@ struct SideRound {
 /// itself.
 fn round(
     crew: &Crew,
-    bench: &mut Bench,
+    run: &mut SideRun,
     row: usize,
     stop: fn() -> bool,
     (counts, single): (bool, bool),
 ) -> Result<Option<SideRound>> {
-    let stations = std::mem::take(&mut bench.stations);
-    let start = Arc::new(Barrier::new(stations.len()));
-    let tasks: Vec<_> = stations
+    let workers = std::mem::take(&mut run.workers);
+    let start = Arc::new(Barrier::new(workers.len()));
+    let tasks: Vec<_> = workers
         .into_iter()
-        .map(|mut station| {
+        .map(|mut tallied| {
             let start = Arc::clone(&start);
             move || {
-                let tally = if counts { std::mem::take(&mut station.tallies[row]) } else { Tally::default() };
+                let tally = if counts { std::mem::take(&mut tallied.tallies[row]) } else { Tally::default() };
                 let mut watch = Stopwatch::new(stop, tally, single);
                 start.wait();
-                let result = station.worker.round(row, &mut watch);
+                let result = tallied.worker.round(row, &mut watch);
                 let (tally, lap) = watch.finish();
                 if counts {
-                    station.tallies[row] = tally;
+                    tallied.tallies[row] = tally;
                 }
-                (station, result.map(|able| able.then_some(lap)))
+                (tallied, result.map(|able| able.then_some(lap)))
             }
         })
         .collect();
     let mut all = SideRound { us: 0.0, operations: 0, orders: OrderCounts::default() };
     let (mut rate, mut able, mut failed) = (0.0, true, None);
-    for (station, lap) in crew.run(tasks) {
-        bench.stations.push(station);
+    for (tallied, lap) in crew.run(tasks) {
+        run.workers.push(tallied);
         match lap {
             Ok(Some(Lap { spent, operations, orders })) => {
                 rate += operations as f64 / spent.as_secs_f64();
@@ -133,9 +133,9 @@ fn round(
 
 /// Makes the changes of a side durable, and returns the work of its medium. After a sync, a volume on a disk
 /// limits the changes of all threads except the thread that made the sync. So the first thread of the crew
-/// makes it: then no change is limited in a run with one thread, as in a program with one thread.
-fn count(crew: &Crew, bench: &Bench) -> Result<Option<Counters>> {
-    let count = Arc::clone(&bench.count);
+/// makes the sync. In a run with one thread, no change is then limited, as in a program with one thread.
+fn count(crew: &Crew, run: &SideRun) -> Result<Option<Counters>> {
+    let count = Arc::clone(&run.count);
     crew.run(vec![move || count()]).remove(0)
 }
 
@@ -144,13 +144,13 @@ fn count(crew: &Crew, bench: &Bench) -> Result<Option<Counters>> {
 /// place of the samples of a side that lacks the operation.
 fn group(
     crew: &Crew,
-    benches: &mut [Bench],
+    runs: &mut [SideRun],
     first: usize,
     rows: &[RowPlan],
     (control, share): (&mut Control<'_>, Duration),
 ) -> Result<Vec<Vec<Option<Samples>>>> {
     let started = Instant::now();
-    let empty = || benches.iter().map(|_| Some(Samples::default())).collect();
+    let empty = || runs.iter().map(|_| Some(Samples::default())).collect();
     let mut found: Vec<Vec<Option<Samples>>> = rows.iter().map(|_| empty()).collect();
     let Rounds { least, most, latency, .. } = control.rounds;
     let once = rows.iter().all(|row| row.once);
@@ -165,17 +165,17 @@ fn group(
             return Ok(found);
         }
         for (offset, row) in rows.iter().enumerate() {
-            for (side, bench) in benches.iter_mut().enumerate() {
-                let place = |bench: &Bench| format!("{}: {}", bench.name, row.name);
-                let before = if single { count(crew, bench)? } else { None };
-                let lap = round(crew, bench, first + offset, control.stop, (number > 0, single))
-                    .map_err(|error| error.at(place(bench)))?;
+            for (side, run) in runs.iter_mut().enumerate() {
+                let place = |run: &SideRun| format!("{}: {}", run.name, row.name);
+                let before = if single { count(crew, run)? } else { None };
+                let lap = round(crew, run, first + offset, control.stop, (number > 0, single))
+                    .map_err(|error| error.at(place(run)))?;
                 let Some(lap) = lap else {
                     found[offset][side] = None;
                     continue;
                 };
                 let Some(samples) = &mut found[offset][side] else { continue };
-                if let Some((before, after)) = before.zip(if single { count(crew, bench)? } else { None }) {
+                if let Some((before, after)) = before.zip(if single { count(crew, run)? } else { None }) {
                     let each =
                         |after: u64, before: u64| (after - before) as f64 / lap.operations.max(1) as f64;
                     samples.written_bytes = Some(each(after.written_bytes, before.written_bytes));
@@ -200,54 +200,54 @@ fn group(
 ///
 /// # Errors
 /// As the calls. Fails after an interrupt, if a result is wrong, and if a row covers too little.
-pub fn measure(plan: &Plan, contestants: Vec<Contestant>, mut control: Control<'_>) -> Result<Vec<Row>> {
-    let threads = contestants.first().map_or(1, |contestant| contestant.workers.len());
+pub fn measure(plan: &Plan, sides: Vec<SideWithWorkers>, mut control: Control<'_>) -> Result<Vec<Row>> {
+    let threads = sides.first().map_or(1, |side| side.workers.len());
     let crew = Crew::new(threads);
-    let station = |worker| Station { worker, tallies: vec![Tally::default(); plan.rows()] };
-    let bench = |contestant: Contestant| Bench {
-        name: contestant.name,
-        stations: contestant.workers.into_iter().map(station).collect(),
-        count: contestant.count,
-        orders: contestant.orders,
+    let tallied = |worker| TalliedWorker { worker, tallies: vec![Tally::default(); plan.rows()] };
+    let run = |side: SideWithWorkers| SideRun {
+        name: side.name,
+        workers: side.workers.into_iter().map(tallied).collect(),
+        count: side.count,
+        orders: side.orders,
     };
-    let mut benches: Vec<Bench> = contestants.into_iter().map(bench).collect();
+    let mut runs: Vec<SideRun> = sides.into_iter().map(run).collect();
     let share = control.rounds.budget / u32::try_from(plan.groups.len().max(1)).unwrap_or(u32::MAX);
     let (mut results, mut first) = (Vec::new(), 0);
     for rows in &plan.groups {
         (control.progress)(&rows[0].name);
-        let samples = group(&crew, &mut benches, first, rows, (&mut control, share))?;
+        let samples = group(&crew, &mut runs, first, rows, (&mut control, share))?;
         for (offset, (row, samples)) in rows.iter().zip(&samples).enumerate() {
-            results.push(result(row, samples, &benches, first + offset)?);
+            results.push(result(row, samples, &runs, first + offset)?);
         }
         first += rows.len();
     }
     (control.progress)("comparison of all contents");
-    for bench in &mut benches {
-        for station in &mut bench.stations {
+    for run in &mut runs {
+        for tallied in &mut run.workers {
             let mut watch = Stopwatch::new(control.stop, Tally::default(), false);
-            station
+            tallied
                 .worker
                 .prove(&mut watch)
-                .map_err(|error| error.at(format!("{}: at the end", bench.name)))?;
+                .map_err(|error| error.at(format!("{}: at the end", run.name)))?;
         }
     }
     Ok(results)
 }
 
 /// Computes the figures of one row.
-fn result(row: &RowPlan, samples: &[Option<Samples>], benches: &[Bench], number: usize) -> Result<Row> {
+fn result(row: &RowPlan, samples: &[Option<Samples>], runs: &[SideRun], number: usize) -> Result<Row> {
     let first = samples.first().and_then(Option::as_ref);
     let (mut touched, mut sides) = (0, Vec::new());
-    for (side, (samples, bench)) in samples.iter().zip(benches).enumerate() {
+    for (side, (samples, run)) in samples.iter().zip(runs).enumerate() {
         let Some(samples) = samples else {
             sides.push(None);
             continue;
         };
-        let tallies = bench.stations.iter().map(|station| &station.tallies[number]);
+        let tallies = run.workers.iter().map(|tallied| &tallied.tallies[number]);
         let (mut distinct, mut compared) = (0, 0);
         let mut all: Option<Histogram<u64>> = None;
         for tally in tallies {
-            let place = || format!("{}: {}", bench.name, row.name);
+            let place = || format!("{}: {}", run.name, row.name);
             distinct += tally.coverage.require(&row.targets).map_err(|error| error.at(place()))?;
             compared += tally.compared;
             match (&mut all, &tally.latency) {
@@ -257,7 +257,7 @@ fn result(row: &RowPlan, samples: &[Option<Samples>], benches: &[Bench], number:
             }
         }
         touched = if side == 0 { distinct } else { touched.max(distinct) };
-        let each = |count: u64| bench.orders.then(|| count as f64 / samples.operations.max(1) as f64);
+        let each = |count: u64| run.orders.then(|| count as f64 / samples.operations.max(1) as f64);
         let ratios: Option<Vec<f64>> = first
             .filter(|_| side > 0)
             .map(|first| samples.us.iter().zip(&first.us).map(|(other, first)| other / first).collect());
@@ -276,7 +276,7 @@ fn result(row: &RowPlan, samples: &[Option<Samples>], benches: &[Bench], number:
             publishes: each(samples.orders.publishes),
         }));
     }
-    let threads = benches.first().map_or(1, |bench| bench.stations.len());
+    let threads = runs.first().map_or(1, |run| run.workers.len());
     let among = row.targets.among * threads as u64;
     Ok(Row { name: row.name.clone(), threads, unit: row.targets.unit, among, touched, sides })
 }
@@ -315,10 +315,10 @@ mod tests {
         }
     }
 
-    fn contestant(name: &'static str, ms: u64, order: &Order) -> Contestant {
+    fn side(name: &'static str, ms: u64, order: &Order) -> SideWithWorkers {
         let worker = Sleeper { name, ms, order: Arc::clone(order) };
         let workers: Vec<Box<dyn Worker>> = vec![Box::new(worker)];
-        Contestant { name: name.to_owned(), workers, count: Arc::new(|| Ok(None)), orders: false }
+        SideWithWorkers { name: name.to_owned(), workers, count: Arc::new(|| Ok(None)), orders: false }
     }
 
     #[test]
@@ -326,7 +326,7 @@ mod tests {
         let order = Order::default();
         let row = |name: &str| RowPlan::new(name, Targets::each("calls", 1));
         let plan = Plan { groups: vec![vec![row("one"), row("two")], vec![row("three")]] };
-        let sides = vec![contestant("first", 0, &order), contestant("second", 2, &order)];
+        let sides = vec![side("first", 0, &order), side("second", 2, &order)];
         let control = Control { rounds: Rounds::exactly(2), stop: || false, progress: &mut |_| {} };
         let rows = measure(&plan, sides, control).expect("the sides do not fail");
         // A round that warms up, two counted rounds, and the round for the latency.
@@ -347,15 +347,15 @@ mod tests {
     #[test]
     fn ratio_is_the_median_over_pairs_of_rounds() {
         let samples = |us: [f64; 3]| Some(Samples { us: us.to_vec(), operations: 3, ..Samples::default() });
-        let bench = |name: &str| Bench {
+        let run = |name: &str| SideRun {
             name: name.to_owned(),
-            stations: Vec::new(),
+            workers: Vec::new(),
             count: Arc::new(|| Ok(None)),
             orders: false,
         };
         let row = RowPlan::new("row", Targets::each("calls", 1));
         let all = [samples([1.0, 2.0, 4.0]), samples([4.0, 8.0, 2.0])];
-        let row = result(&row, &all, &[bench("first"), bench("second")], 0).expect("the row is right");
+        let row = result(&row, &all, &[run("first"), run("second")], 0).expect("the row is right");
         let second = row.sides[1].as_ref().expect("the row was measured");
         // The ratio of the medians is 2.
         assert_eq!((second.us, second.ratio), (4.0, Some(4.0)));

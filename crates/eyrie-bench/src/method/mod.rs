@@ -21,6 +21,6 @@ mod watch;
 
 pub use coverage::{TargetOrder, Targets};
 pub use figures::{Figures, Latency, Row, digits, median};
-pub use measure::{Contestant, Control, Count, Counters, measure};
+pub use measure::{Control, Count, Counters, SideWithWorkers, measure};
 pub use plan::{FileWork, Plan, Rounds, RowPlan, ThreadPart, Worker};
 pub use watch::Stopwatch;

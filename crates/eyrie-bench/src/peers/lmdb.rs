@@ -80,8 +80,8 @@ pub(super) fn open(path: &Path, durability: Durability) -> Result<Arc<dyn KeySto
         Durability::EachCall => EnvFlags::empty(),
     };
     // SAFETY: a process must not open an environment twice, and only LMDB may change its files, which are
-    // mapped. The run has just made this directory, and no other code of the run uses it. After a failure of
-    // power, `NO_SYNC` leaves damaged files. No process opens these files, because a run opens only an
+    // mapped. The run has just made this directory, and no other code of the run uses it. After a power
+    // failure, `NO_SYNC` leaves damaged files. No process opens these files, because a run opens only an
     // environment that it has just made.
     let env = unsafe { EnvOpenOptions::new().map_size(MAP_BYTES).flags(flags).open(path)? };
     let mut transaction = env.write_txn()?;

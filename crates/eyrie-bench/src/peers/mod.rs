@@ -1,7 +1,7 @@
 //! Other stores of keys and values, which the feature `peers` compiles.
 //!
 //! Each store has its default settings, except for those that its module names. [`settings`] describes the
-//! settings that decide about durability.
+//! settings that determine the durability.
 
 #[cfg(feature = "peers")]
 mod fjall;

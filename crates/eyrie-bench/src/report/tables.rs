@@ -38,8 +38,8 @@ impl BenchReport {
         self.sides.iter().map(|side| &side.name[..])
     }
 
-    /// Returns the table of times and ratios. For each side, the column `±` has half the distance of the
-    /// quartiles, in percent of the median. The column `×` has the ratio to the time of the first side.
+    /// Returns the table of times and ratios. For each side, the column `±` has half of the distance between
+    /// the quartiles, in percent of the median. The column `×` has the ratio to the time of the first side.
     pub fn times(&self) -> ReportTable {
         let mut header = vec!["operation".to_owned()];
         for (at, side) in self.names().enumerate() {

@@ -19,8 +19,8 @@ const SIZES: [usize; 4] = [8, 64, 512, 4096];
 const CREATED: [u64; 3] = [100, 1000, 10_000];
 /// Number of calls that are timed together.
 const TIMED_CALLS: u64 = 64;
-/// Number of mails. PostMark has 500 by default. All transactions touch few mails here, so that each mail is
-/// read and grows many times.
+/// Number of mails. PostMark has 500 by default. Here the transactions choose from fewer mails, so that each
+/// mail is read and grows many times.
 const MAILS: u64 = 100;
 /// Limits of the sizes of mails at the start, in bytes: the defaults of PostMark.
 const LEAST_BYTES: u64 = 500;

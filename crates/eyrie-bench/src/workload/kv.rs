@@ -21,7 +21,7 @@ const LOAD: u64 = 1000;
 const BATCH: u64 = 100;
 /// Maximum number of counted rounds of a load, and of a scan of more than [`MANY`] keys. Each round of a load
 /// by one thread makes a new store.
-const LOADS: u32 = 3;
+const LONG_ROUNDS: u32 = 3;
 /// With more keys than this, stores of files are left out (see [`KeySession::is_of_files`]), and long rows
 /// have fewer rounds.
 const MANY: u64 = 200_000;
@@ -155,9 +155,9 @@ impl Workload for Keys {
     }
 
     fn bytes(&self, _threads: u64) -> u64 {
-        // In Eyrie a key takes 480 bytes beside its value, and fewer in the other stores. All bytes count
-        // twice: during a load, the storage of the removed store may not be free yet in Eyrie. In LMDB and
-        // redb, values of 4 KiB take twice their bytes. The 64 MiB leave room for logs and tables.
+        // In Eyrie a key takes 480 bytes in addition to its value, and in the other stores fewer bytes. All
+        // bytes count twice: during a load, the storage of the removed store may not be free yet in Eyrie. In
+        // LMDB and redb, values of 4 KiB take twice their bytes. The 64 MiB leave room for logs and tables.
         let store = |scale: &StoreScale| scale.keys * (scale.value_bytes as u64 + 480) * 2;
         self.scales.iter().map(store).sum::<u64>() + (64 << 20)
     }
@@ -182,8 +182,8 @@ impl Workload for Keys {
             let row = RowPlan::new(format!("{}, of {all}", operation.name()), targets);
             let is_long = self.scales[scale].keys > MANY;
             match operation {
-                Load => RowPlan { once: threads > 1 || is_long, ..row }.at_most(LOADS),
-                Scan | ScanSorted if is_long => row.at_most(LOADS),
+                Load => RowPlan { once: threads > 1 || is_long, ..row }.at_most(LONG_ROUNDS),
+                Scan | ScanSorted if is_long => row.at_most(LONG_ROUNDS),
                 _ => row,
             }
         };
@@ -286,8 +286,8 @@ impl LoadedStore {
     }
 }
 
-/// Returns a step such that the multiples of it visit each of `keys` keys once before any key twice, and lie
-/// spread over all keys.
+/// Returns a step through `keys` keys. The multiples of the step, modulo `keys`, visit each key once before
+/// any key twice, and are spread over all keys.
 fn step_through(keys: u64) -> u64 {
     // The golden ratio spreads the first few multiples almost evenly.
     let near = (keys as f64 * 0.618) as u64;
@@ -298,7 +298,7 @@ fn greatest_common_divisor(left: u64, right: u64) -> u64 {
     if right == 0 { left } else { greatest_common_divisor(right, left % right) }
 }
 
-/// True for a store that would have too many files, so that a run leaves it out.
+/// Returns true for a store that would have too many files. A run leaves out such a store.
 fn has_too_many_files(session: &dyn KeySession, keys: u64) -> bool {
     session.is_of_files() && keys > MANY
 }

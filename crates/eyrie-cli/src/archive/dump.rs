@@ -11,7 +11,7 @@ use eyrie::{File, InodeFlags, Kind, OpenFlags, Posix, PosixExt, PosixProjects, T
 use super::member::{Body, Member};
 use super::sparse::{MAX_RUNS, whole};
 use super::write::ArchiveWriter;
-use crate::copy::{CHUNK_BYTES, DataRuns, OnSide, Progress, Side, Xattrs, open_entry, read_xattrs};
+use crate::copy::{CHUNK_BYTES, CopyError, DataRuns, OnSide, Progress, Xattrs, open_entry, read_xattrs};
 use crate::failure::{reason, reason_of_io};
 
 /// An archive that is being written.
@@ -48,26 +48,26 @@ pub fn dump<S: PosixProjects + Clone>(
             WalkStep::Left(_) => continue,
             WalkStep::Failed(relative, error) => (relative, Err(error).reading()),
         };
-        if let Err(side) = result {
-            progress.failed(&relative, &side);
+        if let Err(error) = result {
+            progress.failed(&relative, &error);
         }
     }
     if progress.stopped() {
         return Ok(());
     }
-    if let Err(side) = written(dumper.archive.finish()) {
-        progress.failed(Path::new(""), &side);
+    if let Err(error) = written(dumper.archive.finish()) {
+        progress.failed(Path::new(""), &error);
     }
     Ok(())
 }
 
 /// Makes a failed write fatal, because the rest of the archive cannot be written, either.
-fn written(result: io::Result<()>) -> Result<(), Side> {
-    result.map_err(|error| Side::Fatal(reason_of_io(&error)))
+fn written(result: io::Result<()>) -> Result<(), CopyError> {
+    result.map_err(|error| CopyError::Fatal(reason_of_io(&error)))
 }
 
-/// Returns the name in the archive. Names begin at the root, which is `./`. Names of directories below the
-/// root end with a slash.
+/// Returns the name of an entry in the archive: `./`, followed by the path under the root. So the root has
+/// the name `./`. Names of directories below the root end with a slash.
 fn name_of<S: Posix>(entry: &WalkEntry<S>) -> Vec<u8> {
     let mut name = [b"./", entry.relative.as_os_str().as_bytes()].concat();
     if entry.kind == Kind::Directory && entry.depth > 0 {
@@ -77,15 +77,16 @@ fn name_of<S: Posix>(entry: &WalkEntry<S>) -> Vec<u8> {
 }
 
 /// Returns the inode flags of a directory.
-fn flags_of_directory<S: Posix + Clone>(entry: &WalkEntry<S>) -> Result<InodeFlags, Side> {
+fn flags_of_directory<S: Posix + Clone>(entry: &WalkEntry<S>) -> Result<InodeFlags, CopyError> {
     let flags = OpenFlags::READ | OpenFlags::DIRECTORY | OpenFlags::NOFOLLOW;
     // The walk reports a directory that cannot be opened, so this function does not report it.
     let Ok(handle) = entry.dir().open(entry.name().into(), flags, 0) else { return Ok(InodeFlags::empty()) };
     flags_of(&File::from_handle(entry.dir().clone(), handle, false))
 }
 
-fn flags_of<S: Posix + Clone>(file: &File<S>) -> Result<InodeFlags, Side> {
-    let lost = |error| Side::Source(format!("{}; the archive has none of its inode flags", reason(&error)));
+fn flags_of<S: Posix + Clone>(file: &File<S>) -> Result<InodeFlags, CopyError> {
+    let lost =
+        |error| CopyError::Source(format!("{}; the archive has none of its inode flags", reason(&error)));
     file.inode_flags().map_err(lost)
 }
 
@@ -94,7 +95,7 @@ impl<W: Write> Dumper<W> {
         &mut self,
         entry: &WalkEntry<S>,
         progress: &Progress<'_>,
-    ) -> Result<(), Side> {
+    ) -> Result<(), CopyError> {
         let stat = entry.stat().reading()?;
         let several = stat.links > 1 && !stat.is_dir();
         let name = name_of(entry);
@@ -122,9 +123,13 @@ impl<W: Write> Dumper<W> {
         Ok(())
     }
 
-    /// Writes one entry, whose flags and body `member` does not have yet. Returns the number of bytes of a
-    /// file that are stored.
-    fn store<S: Posix + Clone>(&mut self, entry: &WalkEntry<S>, mut member: Member) -> Result<u64, Side> {
+    /// Sets the flags and the body of `member`, which describes `entry`, and writes `member` to the archive.
+    /// Returns the number of stored bytes of a file.
+    fn store<S: Posix + Clone>(
+        &mut self,
+        entry: &WalkEntry<S>,
+        mut member: Member,
+    ) -> Result<u64, CopyError> {
         let mut flags = Ok(InodeFlags::empty());
         member.body = match member.stat.kind {
             Kind::File => {
@@ -139,14 +144,14 @@ impl<W: Write> Dumper<W> {
             }
             Kind::Symlink => Body::Symlink(entry.dir().readlink(entry.name().into()).reading()?),
             Kind::Fifo | Kind::CharDevice | Kind::BlockDevice => Body::Special,
-            Kind::Socket => return Err(Side::Source("archives have no sockets".to_owned())),
+            Kind::Socket => return Err(CopyError::Source("archives have no sockets".to_owned())),
         };
         member.flags = flags.as_ref().copied().unwrap_or_default();
         written(self.archive.member(&mut member))?;
         flags.map(|_| 0)
     }
 
-    fn file<S: Posix + Clone>(&mut self, file: &File<S>, mut member: Member) -> Result<u64, Side> {
+    fn file<S: Posix + Clone>(&mut self, file: &File<S>, mut member: Member) -> Result<u64, CopyError> {
         let size = member.stat.size;
         let mut data = DataRuns::new(file).reading()?;
         let mut runs = Vec::new();
@@ -158,7 +163,7 @@ impl<W: Write> Dumper<W> {
             if runs.len() >= MAX_RUNS {
                 if size > file.file_system().data_bytes_max() {
                     let why = "too many ranges of data for an archive, and too large without its holes";
-                    return Err(Side::Source(why.to_owned()));
+                    return Err(CopyError::Source(why.to_owned()));
                 }
                 runs = whole(size);
                 break;
@@ -177,8 +182,8 @@ impl<W: Write> Dumper<W> {
                 let room = usize::try_from(run.end - offset).unwrap_or(usize::MAX).min(CHUNK_BYTES);
                 self.buffer.resize(room.max(self.buffer.len()), 0);
                 let chunk = &mut self.buffer[..room];
-                if let Err(side) = read(file, chunk, offset) {
-                    first_error.get_or_insert(side);
+                if let Err(error) = read(file, chunk, offset) {
+                    first_error.get_or_insert(error);
                 }
                 written(self.archive.data(chunk))?;
                 offset += room as u64;
@@ -186,7 +191,7 @@ impl<W: Write> Dumper<W> {
             }
         }
         match first_error {
-            Some(side) => Err(side),
+            Some(error) => Err(error),
             None => Ok(bytes),
         }
     }
@@ -194,7 +199,7 @@ impl<W: Write> Dumper<W> {
 
 /// Fills a chunk with the bytes at `offset`. Bytes that cannot be read become zeros, because the header has
 /// the size of the file already. A file that has become shorter lacks the bytes after its new end.
-fn read<S: Posix + Clone>(file: &File<S>, chunk: &mut [u8], offset: u64) -> Result<(), Side> {
+fn read<S: Posix + Clone>(file: &File<S>, chunk: &mut [u8], offset: u64) -> Result<(), CopyError> {
     let mut done = 0;
     let why = loop {
         if done == chunk.len() {
@@ -207,7 +212,7 @@ fn read<S: Posix + Clone>(file: &File<S>, chunk: &mut [u8], offset: u64) -> Resu
         }
     };
     chunk[done..].fill(0);
-    Err(Side::Source(format!("{why}; the archive has zeros in place of these bytes")))
+    Err(CopyError::Source(format!("{why}; the archive has zeros in place of these bytes")))
 }
 
 #[cfg(test)]
@@ -226,7 +231,9 @@ mod tests {
         assert!(read(&file, &mut chunk[..3], 2).is_ok());
         assert_eq!(&chunk, b"ve!\x01");
         let failed = read(&file, &mut chunk, 2);
-        assert!(matches!(&failed, Err(Side::Source(why)) if why.starts_with("the file has become shorter")));
+        assert!(
+            matches!(&failed, Err(CopyError::Source(why)) if why.starts_with("the file has become shorter"))
+        );
         assert_eq!(&chunk, b"ve!\0");
     }
 }

@@ -11,7 +11,7 @@ use eyrie::{Dir, Errno, File, InodeFlags, Posix, PosixExt, PosixProjects, Stat, 
 
 use super::member::{Body, Member};
 use super::read::{ArchiveReader, NextMember};
-use crate::copy::{CHUNK_BYTES, OnSide, Progress, Reporter, Side, Spot, Tally, TargetTree, Xattrs};
+use crate::copy::{CHUNK_BYTES, CopyError, OnSide, Progress, Reporter, Spot, Tally, TargetTree, Xattrs};
 use crate::failure::{self, Doing, Failure};
 use crate::interrupt;
 
@@ -98,16 +98,16 @@ fn require_empty<D: Posix + Clone>(target: &D, to: &Path, found: eyrie::Result<S
 }
 
 /// Returns the path under the target for a name in an archive. The name may begin with `/` or `./`.
-fn relative(name: &[u8]) -> Result<PathBuf, Side> {
+fn relative(name: &[u8]) -> Result<PathBuf, CopyError> {
     if name.len() > MAX_NAME_BYTES {
-        return Err(Side::Source("its name is longer than any path".to_owned()));
+        return Err(CopyError::Source("its name is longer than any path".to_owned()));
     }
     let mut path = PathBuf::new();
     for component in Path::new(OsStr::from_bytes(name)).components() {
         match component {
             Component::Normal(part) => path.push(part),
             Component::ParentDir => {
-                return Err(Side::Source(
+                return Err(CopyError::Source(
                     "its name has `..` in it, and would lead out of the target".to_owned(),
                 ));
             }
@@ -130,18 +130,18 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
                     let result = self.enter(&member);
                     (member.name, result)
                 }
-                NextMember::Refused(name, why) => (name, Err(Side::Source(why))),
+                NextMember::Refused(name, why) => (name, Err(CopyError::Source(why))),
             };
-            if let Err(side) = result {
+            if let Err(error) = result {
                 let shown = name.strip_prefix(b"./").unwrap_or(&name);
-                self.tree.progress.failed(Path::new(OsStr::from_bytes(shown)), &side);
+                self.tree.progress.failed(Path::new(OsStr::from_bytes(shown)), &error);
             }
             next = self.archive.next()?;
         }
         Ok(())
     }
 
-    fn enter(&mut self, member: &Member) -> Result<(), Side> {
+    fn enter(&mut self, member: &Member) -> Result<(), CopyError> {
         let path = relative(&member.name)?;
         self.make_parents(&path)?;
         if let Body::Directory = member.body {
@@ -154,7 +154,7 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
             return Ok(());
         }
         if path.as_os_str().is_empty() {
-            return Err(Side::Source("it has the name of the target itself".to_owned()));
+            return Err(CopyError::Source("it has the name of the target itself".to_owned()));
         }
         if let Body::Link(first) = &member.body {
             return self.link(first, &path);
@@ -178,7 +178,7 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
     /// Makes the directories that lead to `path`. Below the target, this function enters an existing
     /// directory only if this load made it. It never follows a symbolic link, which could lead out of the
     /// target.
-    fn make_parents(&mut self, path: &Path) -> Result<(), Side> {
+    fn make_parents(&mut self, path: &Path) -> Result<(), CopyError> {
         let above: Vec<&Path> = path.ancestors().skip(1).collect();
         for dir in above.into_iter().rev().filter(|dir| !dir.as_os_str().is_empty()) {
             if !self.directories.contains_key(dir) {
@@ -190,10 +190,10 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
     }
 
     /// Makes a hard link to an earlier member.
-    fn link(&mut self, first: &[u8], path: &Path) -> Result<(), Side> {
+    fn link(&mut self, first: &[u8], path: &Path) -> Result<(), CopyError> {
         let first = relative(first)?;
         if first == path {
-            return Err(Side::Source("it is a link to itself".to_owned()));
+            return Err(CopyError::Source("it is a link to itself".to_owned()));
         }
         // As in `make_parents`, the path may lead only through directories that this load made.
         let inside = first.parent().is_some_and(|dir| self.directories.contains_key(dir));
@@ -203,7 +203,7 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
                 .stat(Target::NoFollow((&self.tree.path(&first)).into()))
                 .map_or(true, |stat| stat.is_dir())
         {
-            return Err(Side::Source(
+            return Err(CopyError::Source(
                 "it is a hard link to a file that does not come before it in the archive".to_owned(),
             ));
         }
@@ -213,7 +213,7 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
     }
 
     /// Removes an earlier file at `path`, because a later member replaces that file. A directory stays.
-    fn make_room(&mut self, path: &Path) -> Result<(), Side> {
+    fn make_room(&mut self, path: &Path) -> Result<(), CopyError> {
         self.flags.remove(path);
         self.projects.remove(path);
         let path = self.tree.path(path);
@@ -247,7 +247,7 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
             match self.target.set_project(Target::NoFollow((&name).into()), project) {
                 Ok(()) => {}
                 Err(error) if error.errno() == Errno::PERM => self.tree.progress.project_lost(),
-                Err(error) => self.tree.progress.failed(path, &Side::Target(failure::reason(&error))),
+                Err(error) => self.tree.progress.failed(path, &CopyError::Target(failure::reason(&error))),
             }
         }
     }
@@ -260,7 +260,7 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
             match options.open(&name).and_then(|file| file.set_inode_flags(flags)) {
                 Ok(()) => {}
                 Err(error) if error.errno() == Errno::PERM => self.tree.progress.flags_lost(),
-                Err(error) => self.tree.progress.failed(path, &Side::Target(failure::reason(&error))),
+                Err(error) => self.tree.progress.failed(path, &CopyError::Target(failure::reason(&error))),
             }
         }
     }
@@ -274,8 +274,8 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
             }
             let Some((stat, xattrs)) = attributes else { continue };
             let name = self.tree.path(&path);
-            if let Err(side) = self.tree.finish_directory(&self.spot(&name, &path), &stat, &xattrs) {
-                self.tree.progress.failed(&path, &side);
+            if let Err(error) = self.tree.finish_directory(&self.spot(&name, &path), &stat, &xattrs) {
+                self.tree.progress.failed(&path, &error);
             }
         }
     }
@@ -288,7 +288,7 @@ fn fill<R: Read, D: Posix + Clone>(
     runs: &[Range<u64>],
     size: u64,
     buffer: &mut Vec<u8>,
-) -> Result<u64, Side> {
+) -> Result<u64, CopyError> {
     let mut bytes = 0;
     for run in runs {
         let mut offset = run.start;
@@ -296,13 +296,13 @@ fn fill<R: Read, D: Posix + Clone>(
             let room = usize::try_from(run.end - offset).unwrap_or(usize::MAX).min(CHUNK_BYTES);
             buffer.resize(room.max(buffer.len()), 0);
             let chunk = &mut buffer[..room];
-            archive.data(chunk).map_err(Side::Source)?;
+            archive.data(chunk).map_err(CopyError::Source)?;
             file.write_all_at(chunk, offset).writing()?;
             offset += room as u64;
             bytes += room as u64;
         }
     }
-    // No write reaches the end of a file that ends with a hole, so a call sets its size.
+    // No write reaches the end of a file that ends with a hole, so `set_len` sets the size of the file.
     if runs.last().is_none_or(|last| last.end < size) {
         file.set_len(size).writing()?;
     }

@@ -14,8 +14,9 @@
 //! is stored with zeros in place of its holes. If its volume could not hold that much data, the file is
 //! refused instead.
 //!
-//! Names of members begin at the root, which is `./`. Each further name of an object is a hard link to its
-//! first name. The reader also accepts the older formats of GNU tar, with all versions of the sparse format.
+//! The name of a member is `./`, followed by its path under the root. Each further name of an object is a
+//! hard link to its first name. The reader also accepts the older formats of GNU tar, with all versions of
+//! the sparse format.
 //!
 //! The headers are those of the crate `tar`. This module does not use that crate's iterator over members,
 //! because the iterator cuts records at newlines, which names and attributes may contain.

@@ -30,7 +30,7 @@ pub const PROJECT: &str = "EYRIE.project";
 /// The start of a key that names an extended attribute.
 const XATTR: &[u8] = b"SCHILY.xattr.";
 
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 const SECOND: u32 = 1_000_000_000;
 
 /// Records in their order. [`Records::get`] uses the last of several records with one key.

@@ -239,8 +239,8 @@ impl<R: Read> ArchiveReader<R> {
                 (Kind::File, Body::File(runs))
             }
             b'S' => {
-                // A header without the fields of GNU tar has no such size. Any number will do, because
-                // `runs_in_headers` then returns an error.
+                // A header without the fields of GNU tar does not have the size of the whole file. Any number
+                // will do, because `runs_in_headers` then returns an error.
                 file_size = self.number(header.as_gnu().map_or(Ok(u64::MAX), tar::GnuHeader::real_size))?;
                 let runs = self.runs_in_headers(header)?;
                 (Kind::File, Body::File(self.checked(&runs, file_size)?))

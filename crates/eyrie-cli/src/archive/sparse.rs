@@ -34,7 +34,7 @@ pub const MAX_RUNS: usize = 1 << 22;
 pub enum SparseVersion {
     /// In the first blocks of the data of the member.
     InData,
-    /// In records of its extended header: these offsets and lengths.
+    /// In the records before its header: these offsets and lengths.
     InRecords(Vec<(u64, u64)>),
 }
 

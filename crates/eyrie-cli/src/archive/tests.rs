@@ -18,19 +18,19 @@ use crate::copy::{Progress, Reporter, Tally, Xattrs};
 use crate::failure::Result;
 
 /// A volume into which a test loads archives. The volume must be sound at the end.
-struct Nest {
+struct TestVolume {
     files: Files,
     volume: Volume,
     _dir: tempfile::TempDir,
 }
 
-impl Nest {
-    fn new() -> Nest {
+impl TestVolume {
+    fn new() -> TestVolume {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let volume = Volume::create(dir.path().join("vol"), 64 << 20).unwrap();
         let files = volume.files(Credentials::of_process());
         files.write("/secret", "secret").unwrap();
-        Nest { files, volume, _dir: dir }
+        TestVolume { files, volume, _dir: dir }
     }
 
     fn load(&self, archive: &[u8], to: &str) -> Result<Tally> {
@@ -113,7 +113,7 @@ fn archive(members: &[Vec<u8>]) -> Vec<u8> {
 
 #[test]
 fn archive_cannot_write_outside_the_target() {
-    let nest = Nest::new();
+    let volume = TestVolume::new();
     let hostile = [
         file("../out", "x"),
         file("a/../../out", "x"),
@@ -142,19 +142,19 @@ fn archive_cannot_write_outside_the_target() {
         file("", "x"),
     ];
     // All members except two symbolic links and one directory fail.
-    assert_eq!(nest.failures(&archive(&hostile), "/to"), 19);
-    assert_eq!(nest.names("/to"), ["dir", "root", "up"]);
-    assert_eq!(nest.names("/to/dir"), [""; 0]);
+    assert_eq!(volume.failures(&archive(&hostile), "/to"), 19);
+    assert_eq!(volume.names("/to"), ["dir", "root", "up"]);
+    assert_eq!(volume.names("/to/dir"), [""; 0]);
     let absolute = [file("/etc/passwd", "x"), file("//a//./b", "y"), link(EntryType::Link, "/c", "/a/b")];
-    assert_eq!(nest.failures(&archive(&absolute), "/to2"), 0);
-    assert_eq!(nest.files.read("/to2/etc/passwd").unwrap(), b"x");
-    assert_eq!(nest.files.read("/to2/c").unwrap(), b"y");
-    nest.check();
+    assert_eq!(volume.failures(&archive(&absolute), "/to2"), 0);
+    assert_eq!(volume.files.read("/to2/etc/passwd").unwrap(), b"x");
+    assert_eq!(volume.files.read("/to2/c").unwrap(), b"y");
+    volume.check();
 }
 
 #[test]
 fn later_member_replaces_earlier_file() {
-    let nest = Nest::new();
+    let volume = TestVolume::new();
     let members = [
         file("a", "first"),
         link(EntryType::Link, "b", "a"),
@@ -166,17 +166,17 @@ fn later_member_replaces_earlier_file() {
         member(EntryType::Directory, "d", b"", |header| header.set_mode(0o711)),
         file("d", "fifth"),
     ];
-    assert_eq!(nest.failures(&archive(&members), "/to"), 1);
+    assert_eq!(volume.failures(&archive(&members), "/to"), 1);
     for (name, content) in [("a", "second"), ("b", "first"), ("c", "third"), ("d/e", "fourth")] {
-        assert_eq!(nest.files.read(format!("/to/{name}")).unwrap(), content.as_bytes(), "{name}");
+        assert_eq!(volume.files.read(format!("/to/{name}")).unwrap(), content.as_bytes(), "{name}");
     }
-    assert_eq!(nest.files.stat("/to/d".into()).unwrap().mode, 0o711);
-    nest.check();
+    assert_eq!(volume.files.stat("/to/d".into()).unwrap().mode, 0o711);
+    volume.check();
 }
 
 #[test]
 fn illegal_members_are_skipped_and_the_rest_loads() {
-    let nest = Nest::new();
+    let volume = TestVolume::new();
     let (long, deep) = ("n".repeat(256), "n/".repeat(2048));
     let members = [
         records(&[("path", deep.as_bytes())]),
@@ -200,17 +200,17 @@ fn illegal_members_are_skipped_and_the_rest_loads() {
         member(EntryType::new(b'D'), "listed", b"Yfile\0\0", |_| ()),
         member(EntryType::new(0), "old directory/", b"", |_| ()),
     ];
-    assert_eq!(nest.failures(&archive(&members), "/to"), 9);
-    assert_eq!(nest.names("/to"), ["also", "listed", "long\nname", "old directory"]);
-    assert_eq!(nest.files.read("/to/long\nname").unwrap(), b"kept");
-    assert_eq!(nest.files.xattr("/to/long\nname", "user.x").unwrap(), b"a\n\nb\0");
-    assert_eq!(nest.files.stat("/to/old directory".into()).unwrap().kind, Kind::Directory);
-    nest.check();
+    assert_eq!(volume.failures(&archive(&members), "/to"), 9);
+    assert_eq!(volume.names("/to"), ["also", "listed", "long\nname", "old directory"]);
+    assert_eq!(volume.files.read("/to/long\nname").unwrap(), b"kept");
+    assert_eq!(volume.files.xattr("/to/long\nname", "user.x").unwrap(), b"a\n\nb\0");
+    assert_eq!(volume.files.stat("/to/old directory".into()).unwrap().kind, Kind::Directory);
+    volume.check();
 }
 
 #[test]
 fn global_records_hold_until_cancelled() {
-    let nest = Nest::new();
+    let volume = TestVolume::new();
     let global = |time: &[u8]| {
         let mut records = Records::default();
         records.push("mtime", time);
@@ -225,24 +225,25 @@ fn global_records_hold_until_cancelled() {
         global(b""),
         file("d", ""),
     ];
-    assert_eq!(nest.failures(&archive(&members), "/to"), 0);
+    assert_eq!(volume.failures(&archive(&members), "/to"), 0);
     let time = |name: &str| {
-        let time = nest.files.stat((&format!("/to/{name}")).into()).unwrap().modified;
+        let time = volume.files.stat((&format!("/to/{name}")).into()).unwrap().modified;
         (time.seconds, time.nanoseconds)
     };
     assert_eq!([time("a"), time("b")], [(5, 500_000_000), (-2, 750_000_000)]);
     assert_eq!([time("c"), time("d")], [(5, 500_000_000), (7, 0)]);
-    nest.check();
+    volume.check();
 }
 
 #[test]
 fn absurd_sizes_are_refused_or_sparse() {
-    let nest = Nest::new();
+    let volume = TestVolume::new();
     let sized = |size: u64| member(EntryType::Regular, "large", b"", |header| header.set_size(size));
     let sparse = |list: &[(&str, &[u8])], data: &[u8]| {
         archive(&[records(list), file("sparse", &String::from_utf8_lossy(data))])
     };
-    // Two of these have more than the 16 MiB that one member may have, and each alone has less.
+    // The descriptions of one member have at most 16 MiB. One of these records is within this limit, but two
+    // are above it.
     let much = records(&[("comment", &[b'x'; 9 << 20])]);
     let version = [("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.minor", b"0")];
     let with_size = |size: &'static [u8]| [version[0], version[1], ("GNU.sparse.realsize", size)];
@@ -276,19 +277,19 @@ fn absurd_sizes_are_refused_or_sparse() {
     .into_iter()
     .enumerate()
     {
-        let loaded = nest.load(&wrong, &format!("/to{number}"));
+        let loaded = volume.load(&wrong, &format!("/to{number}"));
         let line = loaded.map_or_else(|failure| failure.to_string(), |tally| tally.summary());
         assert!(line.contains("damaged") || line.contains("ends early"), "{number}: {line}");
     }
     let data = padded(b"2\n4096\n4\n4611686018427387904\n0\n".to_vec());
     let holes = sparse(&with_size(b"4611686018427387904"), &[&data[..], b"data"].concat());
-    assert_eq!(nest.failures(&holes, "/to"), 0);
-    let stat = nest.files.stat("/to/sparse".into()).unwrap();
+    assert_eq!(volume.failures(&holes, "/to"), 0);
+    let stat = volume.files.stat("/to/sparse".into()).unwrap();
     assert!(stat.size == 1 << 62 && stat.allocated < 16 << 20, "{stat:?}");
     let mut bytes = [1; 8];
-    nest.files.open_file("/to/sparse").unwrap().read_exact_at(&mut bytes, 4094).unwrap();
+    volume.files.open_file("/to/sparse").unwrap().read_exact_at(&mut bytes, 4094).unwrap();
     assert_eq!(&bytes, b"\0\0data\0\0");
-    nest.check();
+    volume.check();
 }
 
 /// Makes a tree with directories, files, hard and symbolic links, a pipe, holes and extended attributes.
@@ -308,28 +309,28 @@ fn plant(files: &Files) {
 
 #[test]
 fn cut_off_archive_is_never_complete() {
-    let nest = Nest::new();
-    plant(&nest.files);
-    let whole = nest.dump("/to");
+    let volume = TestVolume::new();
+    plant(&volume.files);
+    let whole = volume.dump("/to");
     for (number, end) in (0..=whole.len() - 1024).step_by(256).enumerate() {
-        let failure = nest.load(&whole[..end], "/to2").unwrap_err();
+        let failure = volume.load(&whole[..end], "/to2").unwrap_err();
         let line = failure.to_string();
         let expected = if end < 512 { "not an archive" } else { "ends early" };
         assert!(line.contains(expected), "{number}: {line}");
-        if nest.files.exists("/to2").unwrap() {
-            nest.files.remove_dir_all("/to2").unwrap();
+        if volume.files.exists("/to2").unwrap() {
+            volume.files.remove_dir_all("/to2").unwrap();
         }
     }
-    assert_eq!(nest.failures(&whole, "/to2"), 0);
-    assert_eq!(nest.dump("/to2"), whole, "equal trees give equal archives");
-    nest.check();
+    assert_eq!(volume.failures(&whole, "/to2"), 0);
+    assert_eq!(volume.dump("/to2"), whole, "equal trees give equal archives");
+    volume.check();
 }
 
 #[test]
 fn damaged_archive_is_an_error_or_loads_something() {
-    let nest = Nest::new();
-    plant(&nest.files);
-    let whole = nest.dump("/to");
+    let volume = TestVolume::new();
+    plant(&volume.files);
+    let whole = volume.dump("/to");
     let (mut errors, mut loaded) = (0, 0);
     for seed in 0..600 {
         let mut random = SmallRng::seed_from_u64(seed);
@@ -349,38 +350,38 @@ fn damaged_archive_is_an_error_or_loads_something() {
                 bytes.copy_from_slice(header.as_bytes());
             }
         }
-        match nest.load(&damaged, "/to2") {
+        match volume.load(&damaged, "/to2") {
             Ok(_) => loaded += 1,
             Err(failure) => {
                 assert!(failure.to_string().contains("archive"), "{seed}: {failure}");
                 errors += 1;
             }
         }
-        if nest.files.exists("/to2").unwrap() {
-            nest.files.remove_dir_all("/to2").unwrap();
+        if volume.files.exists("/to2").unwrap() {
+            volume.files.remove_dir_all("/to2").unwrap();
         }
     }
     assert!(errors > 50 && loaded > 50, "{errors} errors, {loaded} loaded");
-    nest.check();
+    volume.check();
 }
 
 #[test]
 fn blank_ids_belong_to_root() {
-    let nest = Nest::new();
-    nest.files.create_dir("/to").unwrap();
+    let volume = TestVolume::new();
+    volume.files.create_dir("/to").unwrap();
     let blank = member(EntryType::Regular, "blank", b"", |header| {
         let old = header.as_old_mut();
         (old.uid, old.gid) = ([0; 8], *b"       \0");
     });
-    assert_eq!(nest.failures(&archive(&[blank]), "/to"), 0);
-    let stat = nest.files.stat("/to/blank".into()).unwrap();
+    assert_eq!(volume.failures(&archive(&[blank]), "/to"), 0);
+    let stat = volume.files.stat("/to/blank".into()).unwrap();
     assert_eq!((stat.uid, stat.gid), (0, 0));
 }
 
 #[test]
 fn owner_that_no_file_can_have_gets_no_set_id_bits() {
-    let nest = Nest::new();
-    let own = nest.files.stat("/secret".into()).unwrap();
+    let volume = TestVolume::new();
+    let own = volume.files.stat("/secret".into()).unwrap();
     let program = |name: &str, uid: u32, gid: u32| {
         member(EntryType::Regular, name, b"", |header| {
             header.set_mode(0o6755);
@@ -399,14 +400,14 @@ fn owner_that_no_file_can_have_gets_no_set_id_bits() {
             header.set_gid(u32::MAX.into());
         }),
     ];
-    let tally = nest.load(&archive(&programs), "/to").unwrap();
+    let tally = volume.load(&archive(&programs), "/to").unwrap();
     assert!(tally.summary().contains("; 4 with another owner"), "{}", tally.summary());
     for (name, mode) in [("both", 0o755), ("user", 0o755), ("group", 0o755), ("own", 0o6755), ("dir", 0o755)]
     {
-        let stat = nest.files.stat((&format!("/to/{name}")).into()).unwrap();
+        let stat = volume.files.stat((&format!("/to/{name}")).into()).unwrap();
         assert_eq!((stat.mode, stat.uid, stat.gid), (mode, own.uid, own.gid), "{name}");
     }
-    nest.check();
+    volume.check();
 }
 
 /// A file on which the first write fails.
@@ -432,15 +433,15 @@ impl Write for FailingOnce {
 
 #[test]
 fn archive_without_its_last_member_has_no_end_mark() {
-    let nest = Nest::new();
-    nest.files.create_dir("/to").unwrap();
+    let volume = TestVolume::new();
+    volume.files.create_dir("/to").unwrap();
     let reporter = Reporter::silent();
     let progress = Progress::new(&reporter);
     let mut archive = FailingOnce::default();
-    dump(&nest.files, Path::new("/to"), &mut archive, &progress).unwrap();
+    dump(&volume.files, Path::new("/to"), &mut archive, &progress).unwrap();
     assert_eq!(archive.written, b"");
     assert!(progress.outcome(Path::new("archive")).is_err());
-    nest.check();
+    volume.check();
 }
 
 #[test]
@@ -467,19 +468,19 @@ fn file_that_grows_during_its_dump_has_the_size_of_its_header() {
             archive.data(&vec![b'x'; (run.end - run.start) as usize]).unwrap();
         }
         archive.finish().unwrap();
-        let nest = Nest::new();
-        assert_eq!(nest.failures(&bytes, "/to"), 0, "{size}");
+        let volume = TestVolume::new();
+        assert_eq!(volume.failures(&bytes, "/to"), 0, "{size}");
         let mut expected = vec![0; size as usize];
         rest.into_iter().for_each(|run| expected[run.start as usize..run.end as usize].fill(b'x'));
-        assert_eq!(nest.files.read("/to/a").unwrap(), expected, "{size}");
-        nest.check();
+        assert_eq!(volume.files.read("/to/a").unwrap(), expected, "{size}");
+        volume.check();
     }
 }
 
 #[test]
 fn unreadable_bytes_are_zeros_and_counted() {
     // A file of sysfs has the size of one page, but a read returns fewer bytes. So the dump stores zeros in
-    // place of the others. The files also have no inode flags, which is a failure, too.
+    // place of the missing bytes. The inode flags of such a file cannot be read, which is a failure, too.
     let from = Path::new("/sys/kernel/mm/transparent_hugepage");
     if !from.join("enabled").exists() {
         return;
@@ -489,36 +490,37 @@ fn unreadable_bytes_are_zeros_and_counted() {
     let mut archive = Vec::new();
     dump(&Host::new("/").unwrap(), from, &mut archive, &progress).unwrap();
     assert!(progress.outcome(Path::new("archive")).unwrap().failed() > 0);
-    let nest = Nest::new();
-    assert_eq!(nest.failures(&archive, "/to"), 0, "the archive is complete nevertheless");
+    let volume = TestVolume::new();
+    assert_eq!(volume.failures(&archive, "/to"), 0, "the archive is complete nevertheless");
     let (loaded, mut expected) =
-        (nest.files.read("/to/enabled").unwrap(), std::fs::read(from.join("enabled")).unwrap());
+        (volume.files.read("/to/enabled").unwrap(), std::fs::read(from.join("enabled")).unwrap());
     assert!(expected.len() < loaded.len(), "{loaded:?}");
     expected.resize(loaded.len(), 0);
     assert_eq!(loaded, expected);
-    nest.check();
+    volume.check();
 }
 
 #[test]
 fn input_without_archive_makes_nothing() {
-    let nest = Nest::new();
+    let volume = TestVolume::new();
     for wrong in [&b""[..], b"short", &[b'x'; 5000], b"\x1f\x8b\x08\0", &[[0x1f; 600], [0x8b; 600]].concat()]
     {
-        let line = nest.load(wrong, "/to").unwrap_err().to_string();
+        let line = volume.load(wrong, "/to").unwrap_err().to_string();
         assert!(line.starts_with("cannot load: archive: "), "{line}");
-        assert!(!nest.files.exists("/to").unwrap());
+        assert!(!volume.files.exists("/to").unwrap());
     }
     let directory = File::open("/").unwrap();
-    let failed = load(directory, "archive", &nest.files, Path::new("/to"), &Reporter::silent()).unwrap_err();
+    let failed =
+        load(directory, "archive", &volume.files, Path::new("/to"), &Reporter::silent()).unwrap_err();
     assert_eq!(
         failed.to_string(),
         "cannot load: archive: cannot read the archive: Is a directory: name a file"
     );
-    nest.files.create_dir("/to").unwrap();
-    assert_eq!(nest.failures(&archive(&[]), "/to"), 0, "a load must accept an empty directory");
-    assert_eq!(nest.failures(&archive(&[file("a", "x")]), "/to"), 0);
+    volume.files.create_dir("/to").unwrap();
+    assert_eq!(volume.failures(&archive(&[]), "/to"), 0, "a load must accept an empty directory");
+    assert_eq!(volume.failures(&archive(&[file("a", "x")]), "/to"), 0);
     for to in ["/to", "/to/a", "/to/a/b", "/nowhere/to"] {
-        nest.load(&archive(&[]), to).unwrap_err();
+        volume.load(&archive(&[]), to).unwrap_err();
     }
-    nest.check();
+    volume.check();
 }

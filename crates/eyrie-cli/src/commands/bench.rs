@@ -24,7 +24,7 @@ use crate::{interrupt, text};
 /// Rounds of each row, unless the user asks for another number.
 const ROUNDS: u32 = 10;
 
-/// Measure a workload beside other file systems and stores
+/// Measure a workload on Eyrie and on other file systems and stores
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -365,7 +365,8 @@ fn measure(
 struct ReportPage<'a> {
     path: &'a Path,
     file: File,
-    /// The place of a page that this run has made, until the page is written.
+    /// The path of a file that this run has made for the page. `None` after the page is written, so that the
+    /// file stays.
     made: Option<PathBuf>,
 }
 

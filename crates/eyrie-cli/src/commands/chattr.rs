@@ -34,7 +34,8 @@ pub struct ChattrArgs {
     verbose: bool,
 }
 
-/// A change of inode flags: those that stay as they are, and those that are set.
+/// A change of inode flags: the flags that keep their values, and the flags that are set. All other flags are
+/// removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct FlagChange {
     kept: InodeFlags,

@@ -72,8 +72,9 @@ pub fn run(arguments: DumpArgs, output: &mut Output) -> Result<()> {
     let started = Instant::now();
     let style = Style::of(arguments.verbose, arguments.quiet);
     let tally = write_archive(&inside, file.as_deref(), style, output)?;
-    let aside = file.is_none() || arguments.verbose;
-    let summary = Summary { verb: "dumped", json: arguments.json, quiet: arguments.quiet, aside, started };
+    let to_stderr = file.is_none() || arguments.verbose;
+    let summary =
+        Summary { verb: "dumped", json: arguments.json, quiet: arguments.quiet, to_stderr, started };
     summary.print(&tally, &inside.to_string(), output)
 }
 

@@ -70,7 +70,7 @@ pub fn run(arguments: ExportArgs, output: &mut Output) -> Result<()> {
         verb: "exported",
         json: arguments.json,
         quiet: arguments.quiet,
-        aside: arguments.verbose,
+        to_stderr: arguments.verbose,
         started,
     };
     summary.print(&tally, &inside.to_string(), output)

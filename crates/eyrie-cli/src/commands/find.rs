@@ -18,7 +18,7 @@ use crate::output::{Output, json_name, json_stat};
 use crate::place::{Inside, Place};
 use crate::{interrupt, text};
 
-/// Number of seconds of a day.
+/// Number of seconds in a day.
 const DAY: i128 = 86_400;
 
 /// Find files by name, type, size or time

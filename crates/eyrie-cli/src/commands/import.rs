@@ -78,7 +78,7 @@ pub fn run(arguments: ImportArgs, output: &mut Output) -> Result<()> {
         verb: "imported",
         json: arguments.json,
         quiet: arguments.quiet,
-        aside: arguments.verbose,
+        to_stderr: arguments.verbose,
         started,
     };
     summary.print(&tally, &shown, output)

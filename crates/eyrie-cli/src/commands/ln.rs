@@ -118,19 +118,19 @@ fn replace(
     link: impl Fn(&Path) -> eyrie::Result<()>,
 ) -> eyrie::Result<()> {
     // If both names already belong to one file, the rename below would do nothing, and would leave the name
-    // `aside` behind.
+    // `temporary` behind.
     if !symbolic
         && files.stat(Target::NoFollow(existing.into()))?.inode
             == files.stat(Target::NoFollow((&new.path).into()))?.inode
     {
         return Ok(());
     }
-    let aside = place::aside(&new.path);
-    link(&aside)?;
-    let renamed = files.rename_with((&aside).into(), (&new.path).into(), RenameMode::Replace);
+    let temporary = place::temporary_name(&new.path);
+    link(&temporary)?;
+    let renamed = files.rename_with((&temporary).into(), (&new.path).into(), RenameMode::Replace);
     if renamed.is_err() {
         // An error of this removal is ignored, because the error of the rename is reported.
-        let _ = files.unlink((&aside).into());
+        let _ = files.unlink((&temporary).into());
     }
     renamed
 }

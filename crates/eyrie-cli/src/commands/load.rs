@@ -68,7 +68,7 @@ pub fn run(arguments: LoadArgs, output: &mut Output) -> Result<()> {
         verb: "loaded",
         json: arguments.json,
         quiet: arguments.quiet,
-        aside: arguments.verbose,
+        to_stderr: arguments.verbose,
         started,
     };
     summary.print(&tally, &from, output)

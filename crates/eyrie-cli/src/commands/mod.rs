@@ -145,7 +145,7 @@ impl Arguments {
     /// Parses the arguments of this process.
     ///
     /// # Errors
-    /// Fails for wrong arguments, and for a request of the help or the version.
+    /// Fails for wrong arguments, and if the arguments ask for the help or the version.
     pub fn of_process() -> std::result::Result<Arguments, clap::Error> {
         let words = mount::helper_words(std::env::args_os());
         let mut matches = Arguments::definition().try_get_matches_from(words)?;

@@ -55,7 +55,7 @@ pub struct MountArgs {
 pub fn run(arguments: &MountArgs) -> Result<()> {
     let mut options = MountOptions::default();
     for list in &arguments.options {
-        options.set(list).map_err(|error| Failure::of_line(error).with_status(2))?;
+        options.set(list).map_err(|error| Failure::of_text(error).with_status(2))?;
     }
     if arguments.foreground || arguments.background {
         return serve(arguments, &options);
@@ -101,7 +101,7 @@ fn failure(error: MountError) -> Failure {
         MountError::MountPoint { path, source, .. } if source.kind() == ErrorKind::NotADirectory => {
             Failure::new("cannot mount", text::path(path), "Not a directory: name one as the mount point")
         }
-        _ => Failure::of_line(format_args!("cannot {error}")),
+        _ => Failure::of_text(format_args!("cannot {error}")),
     }
 }
 

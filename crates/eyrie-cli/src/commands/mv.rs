@@ -84,7 +84,7 @@ fn move_one(from: &Endpoint, to: &Endpoint, no_clobber: bool, verbose: bool) -> 
     Ok(())
 }
 
-/// Returns the reason of a failed rename if one of the two files is a directory and the other is not.
+/// Returns the reason why a rename failed, if one of the two files is a directory and the other is not.
 fn reason_of_refusal(from: &Endpoint, to: &Endpoint) -> Option<String> {
     let (source, target) = (from.lstat().ok()?.is_dir(), to.lstat().ok()?.is_dir());
     let kind = |is_dir| if is_dir { "a directory" } else { "a file" };

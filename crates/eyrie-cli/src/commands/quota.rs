@@ -172,7 +172,7 @@ pub fn run(arguments: &QuotaArgs, output: &mut Output) -> Result<()> {
     }
 }
 
-/// Shows accounts: all that the user may see, or only those of the user and its groups.
+/// Shows accounts: all that this user may see, or only those of this user and this user's groups.
 fn show(shown: &ShownVolume, all: bool, output: &mut Output) -> Result<()> {
     // clap requires the volume.
     let volume = shown.volume.as_deref().unwrap_or(Path::new(""));
@@ -261,8 +261,8 @@ fn row(report: &QuotaReport, names: &Names, zone: &Zone) -> [String; 9] {
     ]
 }
 
-/// Prints the account whose limits were set: as JSON, or as text if it is a tree, because a tree gets its
-/// number here.
+/// Prints the account whose limits were set: as JSON, or as text if it is a tree, because this command gives
+/// a tree its number.
 fn print_account(set: &SetArgs, account: Option<QuotaId>, output: &mut Output) -> Result<()> {
     if set.json {
         let (kind, number) = (account.map(|id| kind_name(id.kind)), account.map(|id| id.number));
@@ -286,8 +286,8 @@ fn change(files: &Files, set: &SetArgs) -> Result<Option<QuotaId>> {
         (limits.bytes_grace, limits.files_grace) = (grace, grace);
     }
     let account = if let Some(path) = &set.tree {
-        // While the volume has quotas, new files inherit the number of their tree. So no file that is made
-        // now is left out.
+        // While the volume has quotas, new files inherit the number of their tree. So the quotas begin before
+        // the files of the tree get its number, and no file that is made meanwhile is left out.
         files.set_quota_table(Some(&limits)).doing(setting, &volume)?;
         let number = number_tree(files, &set.inside(path), &limits)?;
         Some(QuotaId { kind: QuotaKind::Tree, number })

@@ -43,11 +43,11 @@ pub struct ServeArgs {
     #[arg(long = "allow-user", value_name = "USER")]
     allow: Vec<String>,
     /// Let each change wait for the service. Otherwise a program that is alone on a volume in shared memory
-    /// logs its changes and goes on
+    /// logs its changes, and the service applies them later
     #[arg(long)]
     synchronous: bool,
-    /// Let several programs of one user log changes at the same time, each of files and directories that no
-    /// other program uses
+    /// Let several programs of one user log changes at the same time. Each program logs changes of files and
+    /// directories that no other program uses
     #[arg(long, conflicts_with = "synchronous")]
     grants_of_parts: bool,
     /// Serve in this process, and return when it is stopped

@@ -39,7 +39,7 @@ fn word(state: SessionState) -> &'static str {
     match state {
         SessionState::Connecting => "connecting",
         SessionState::Open => "open",
-        SessionState::LacksRoom => "lacks room",
+        SessionState::LacksStorage => "lacks room",
     }
 }
 

@@ -89,7 +89,7 @@ const VERBOSE: [&str; 7] = ["cp", "mv", "rm", "ln", "chmod", "chown", "chattr"];
 /// Commands without `--json` that write bytes or text in a format of another program: the bytes of files and
 /// values, traces, completions and manual pages.
 const OTHER_FORMATS: [&str; 6] = ["cat", "kv get", "xattr get", "trace", "completions", "man"];
-/// Commands without `--quiet`, because they were asked for their output, and confirm nothing.
+/// Commands without `--quiet`, because a user who runs them wants their output. They print no confirmation.
 const ANSWERS: [&str; 23] = [
     "ls",
     "tree",

@@ -42,7 +42,7 @@ pub struct TouchArgs {
     #[arg(short = 't', value_name = "[[CC]YY]MMDDhhmm[.ss]", value_parser = times::parse_stamp)]
     #[arg(conflicts_with = "date")]
     stamp: Option<Time>,
-    /// Set the times of the file PLACE of a volume or of the host
+    /// Use the times of the file PLACE of a volume or of the host
     #[arg(long, short, value_name = "PLACE", value_parser = Place::parser())]
     #[arg(conflicts_with_all = ["date", "stamp"])]
     reference: Option<Place>,

@@ -75,7 +75,7 @@ impl NewSize {
         }
     }
 
-    /// Returns the new size of a file of `size` bytes, or `None` if it is too large.
+    /// Returns the new size of a file of `size` bytes, or `None` if the new size is too large.
     fn of(self, size: u64) -> Option<u64> {
         let bytes = self.bytes;
         match self.rule {

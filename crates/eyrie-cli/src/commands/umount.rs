@@ -24,7 +24,8 @@ pub struct UmountArgs {
     /// Directories at which volumes are mounted
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
-    /// Unmount a mount in use: it disappears now, and its process ends with the last user
+    /// Unmount a mount that is in use: it disappears now, and its server ends when no program uses it any
+    /// more
     #[arg(long, short)]
     lazy: bool,
 }
@@ -51,9 +52,9 @@ fn unmount(directory: &Path, lazy: bool) -> Result<()> {
     };
     eyrie_fuse::unmount(&real, lazy).map_err(|error| match &error {
         MountError::Refused { source, .. } if source.kind() == ErrorKind::ResourceBusy => {
-            Failure::of_line(format_args!("cannot {error} with --lazy"))
+            Failure::of_text(format_args!("cannot {error} with --lazy"))
         }
-        _ => Failure::of_line(format_args!("cannot {error}")),
+        _ => Failure::of_text(format_args!("cannot {error}")),
     })?;
     if !lazy {
         wait_until_saved(&volume);
@@ -73,7 +74,7 @@ fn real_path(directory: &Path) -> std::io::Result<PathBuf> {
 }
 
 /// Waits until the server has closed the volume, but at most for [`PATIENCE`]. The mount is gone already, so
-/// nothing here is an error.
+/// this function reports no error.
 fn wait_until_saved(volume: &Path) {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {

@@ -3,7 +3,7 @@
 use eyrie::{Dir, Errno, Error, File, Posix, SetTime, Stat, Target};
 
 use super::progress::Progress;
-use super::side::{OnSide, Side};
+use super::side::{CopyError, OnSide};
 use super::spot::Spot;
 use super::xattrs::{self, Xattrs};
 
@@ -21,7 +21,7 @@ pub(super) fn set_on_file<D: Posix + Clone>(
     want: &Stat,
     extended: &Xattrs,
     progress: &Progress<'_>,
-) -> Result<(), Side> {
+) -> Result<(), CopyError> {
     let have = file.metadata().writing()?;
     let mode = set_owner(spot, want, &have, progress)?;
     xattrs::set(spot, extended, progress);
@@ -32,14 +32,14 @@ pub(super) fn set_on_file<D: Posix + Clone>(
     Ok(())
 }
 
-/// Works as [`set_on_file`], for an entry that the copy does not open. Leaves out the mode of a symbolic
+/// Works like [`set_on_file`], for an entry that the copy does not open. Leaves out the mode of a symbolic
 /// link.
 pub(super) fn set_on_path<D: Posix + Clone>(
     spot: &Spot<'_, D>,
     want: &Stat,
     extended: &Xattrs,
     progress: &Progress<'_>,
-) -> Result<(), Side> {
+) -> Result<(), CopyError> {
     let have = spot.target.stat(Target::NoFollow(spot.name.into())).writing()?;
     let mode = set_owner(spot, want, &have, progress)?;
     xattrs::set(spot, extended, progress);
@@ -59,7 +59,7 @@ fn set_times(
     want: &Stat,
     progress: &Progress<'_>,
     set: impl Fn(SetTime, SetTime) -> eyrie::Result<()>,
-) -> Result<(), Side> {
+) -> Result<(), CopyError> {
     match set(SetTime::To(want.accessed), SetTime::To(want.modified)) {
         Err(error) if matches!(error.errno(), Errno::INVAL | Errno::OVERFLOW | Errno::RANGE) => {
             progress.time_lost();
@@ -82,7 +82,7 @@ fn set_owner<D: Posix + Clone>(
     want: &Stat,
     have: &Stat,
     progress: &Progress<'_>,
-) -> Result<u16, Side> {
+) -> Result<u16, CopyError> {
     if (have.uid, have.gid) == (want.uid, want.gid) {
         return Ok(want.mode);
     }

@@ -23,8 +23,8 @@ pub fn copy_attributes<S: Posix + Clone, D: Posix + Clone>(job: &Job<'_, S, D>) 
     let target = TargetTree::new(job.to, Progress::new(job.reporter));
     let xattrs = xattrs::read_copied(job.source, job.from, &target.progress);
     let spot = Spot { target: &Dir::root(job.target.clone()), name: job.to, relative };
-    if let Err(side) = target.finish_directory(&spot, &stat, &xattrs) {
-        target.progress.failed(relative, &side);
+    if let Err(error) = target.finish_directory(&spot, &stat, &xattrs) {
+        target.progress.failed(relative, &error);
     }
     target.outcome()
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use eyrie::{Dir, Errno, Error, File, OpenFlags, Posix, PosixClones, Stat, WalkEntry, Whence};
 
-use super::side::{OnSide, Side};
+use super::side::{CopyError, OnSide};
 
 /// Maximum number of bytes of one read or write.
 pub const CHUNK_BYTES: usize = 8 << 20;
@@ -106,12 +106,13 @@ pub(super) fn fill<S: PosixClones + Clone + 'static, D: PosixClones + Clone + 's
     stat: &Stat,
     reflink: Reflink,
     buffer: &mut Vec<u8>,
-) -> Result<u64, Side> {
+) -> Result<u64, CopyError> {
     match clone_bytes(input, output) {
         _ if reflink == Reflink::Never => copy_bytes(input, output, stat, buffer),
         Ok(()) => Ok(stat.size),
         Err(error) if reflink == Reflink::Always => Err(error).writing(),
-        // A copy of the bytes meets the same obstacle, if it is not the lack of clones.
+        // Usually the file system cannot make clones. If the error has another cause, such as a full volume,
+        // the copy of the bytes fails, too.
         Err(_) => copy_bytes(input, output, stat, buffer),
     }
 }
@@ -138,7 +139,7 @@ fn copy_bytes<S: Posix + Clone, D: Posix + Clone>(
     output: &File<D>,
     stat: &Stat,
     buffer: &mut Vec<u8>,
-) -> Result<u64, Side> {
+) -> Result<u64, CopyError> {
     let room = usize::try_from(stat.size.saturating_add(1)).unwrap_or(usize::MAX);
     let room = room.clamp(PAGE_BYTES as usize, CHUNK_BYTES);
     if buffer.len() < room {
@@ -172,7 +173,7 @@ fn copy_range<S: Posix + Clone, D: Posix + Clone>(
     output: &File<D>,
     range: Range<u64>,
     buffer: &mut [u8],
-) -> Result<u64, Side> {
+) -> Result<u64, CopyError> {
     let mut offset = range.start;
     while offset < range.end {
         let room = usize::try_from(range.end - offset).unwrap_or(usize::MAX).min(buffer.len());

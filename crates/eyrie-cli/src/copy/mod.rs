@@ -37,7 +37,7 @@ pub use existing::copy_attributes;
 pub use file::{CHUNK_BYTES, DataRuns, PAGE_BYTES, Reflink, open_entry};
 pub use progress::{Progress, Tally};
 pub use reporter::{Reporter, Style, bar, print_line};
-pub use side::{OnSide, Side};
+pub use side::{CopyError, OnSide};
 pub use spot::Spot;
 pub use target::TargetTree;
 pub use tree::{Job, copy_tree};

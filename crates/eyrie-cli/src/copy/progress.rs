@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::lock::unpoisoned;
 use super::reporter::Reporter;
-use super::side::Side;
+use super::side::CopyError;
 use crate::failure::{Failure, Result};
 use crate::{interrupt, text};
 
@@ -83,12 +83,12 @@ impl<'a> Progress<'a> {
 
     /// Counts the entry `relative`, which could not be copied. Reports its error at once, unless the error is
     /// fatal. A fatal error stops the copy, and [`Progress::outcome`] returns the first one.
-    pub fn failed(&self, relative: &Path, side: &Side) {
+    pub fn failed(&self, relative: &Path, error: &CopyError) {
         self.tally.failed.fetch_add(1, Ordering::Relaxed);
-        match side {
-            Side::Source(why) => self.reporter.failed(relative, why),
-            Side::Target(why) => self.reporter.failed(relative, &format!("in the target: {why}")),
-            Side::Fatal(why) => {
+        match error {
+            CopyError::Source(why) => self.reporter.failed(relative, why),
+            CopyError::Target(why) => self.reporter.failed(relative, &format!("in the target: {why}")),
+            CopyError::Fatal(why) => {
                 let mut fatal = unpoisoned(self.fatal.lock());
                 fatal.get_or_insert_with(|| why.clone());
                 self.stop.store(true, Ordering::Relaxed);

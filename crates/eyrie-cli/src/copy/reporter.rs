@@ -72,7 +72,7 @@ impl Reporter {
         Reporter { style, silent: false, source: source.to_owned(), target, what, bar }
     }
 
-    /// Works as [`Reporter::new`], but shows the progress out of a known number of entries.
+    /// Works like [`Reporter::new`], but shows the progress out of a known number of entries.
     pub fn with_total(source: &Path, target: String, what: &'static str, entries: u64) -> Reporter {
         Reporter {
             style: Style::Bar,

@@ -6,7 +6,7 @@ use crate::failure;
 
 /// The reason why an entry could not be copied.
 #[derive(Debug)]
-pub enum Side {
+pub enum CopyError {
     /// The entry cannot be read in the source.
     Source(String),
     /// The entry cannot be made in the target.
@@ -18,23 +18,23 @@ pub enum Side {
 /// Marks an error with its side.
 pub trait OnSide<T> {
     /// Marks an error of the source.
-    fn reading(self) -> Result<T, Side>;
+    fn reading(self) -> Result<T, CopyError>;
     /// Marks an error of the target. The error is fatal if it means that the target is full, above a quota,
     /// read-only or broken.
-    fn writing(self) -> Result<T, Side>;
+    fn writing(self) -> Result<T, CopyError>;
 }
 
 impl<T> OnSide<T> for eyrie::Result<T> {
-    fn reading(self) -> Result<T, Side> {
-        self.map_err(|error| Side::Source(failure::reason(&error)))
+    fn reading(self) -> Result<T, CopyError> {
+        self.map_err(|error| CopyError::Source(failure::reason(&error)))
     }
 
-    fn writing(self) -> Result<T, Side> {
+    fn writing(self) -> Result<T, CopyError> {
         self.map_err(|error| {
             let why = failure::reason(&error);
             match error.errno() {
-                Errno::NOSPC | Errno::DQUOT | Errno::IO | Errno::ROFS => Side::Fatal(why),
-                _ => Side::Target(why),
+                Errno::NOSPC | Errno::DQUOT | Errno::IO | Errno::ROFS => CopyError::Fatal(why),
+                _ => CopyError::Target(why),
             }
         })
     }

@@ -8,7 +8,7 @@ use eyrie::{Dir, File, Posix, PosixExt, Stat, Target};
 
 use super::attributes;
 use super::progress::{Progress, Tally};
-use super::side::{OnSide, Side};
+use super::side::{CopyError, OnSide};
 use super::spot::Spot;
 use super::xattrs::Xattrs;
 use crate::failure;
@@ -46,7 +46,7 @@ impl<'a> TargetTree<'a> {
         spot: &Spot<'_, D>,
         stat: &Stat,
         xattrs: &Xattrs,
-    ) -> Result<(), Side> {
+    ) -> Result<(), CopyError> {
         attributes::set_on_path(spot, stat, xattrs, &self.progress)?;
         self.progress.completed(stat.kind, &self.path(spot.relative), 0);
         Ok(())
@@ -59,8 +59,8 @@ impl<'a> TargetTree<'a> {
         spot: &Spot<'_, D>,
         stat: &Stat,
         xattrs: &Xattrs,
-        fill: impl FnOnce(&File<Dir<D>>) -> Result<u64, Side>,
-    ) -> Result<(), Side> {
+        fill: impl FnOnce(&File<Dir<D>>) -> Result<u64, CopyError>,
+    ) -> Result<(), CopyError> {
         // Only a user who may write the file may set its extended attributes.
         let mode = stat.mode & 0o777 | 0o200;
         let options = spot.target.options().write(true).create_new(true).mode(mode);
@@ -75,7 +75,7 @@ impl<'a> TargetTree<'a> {
                 self.progress.completed(stat.kind, &self.path(spot.relative), bytes);
                 Ok(())
             }
-            Err(side) => remove_partial(spot, side),
+            Err(error) => remove_partial(spot, error),
         }
     }
 
@@ -86,7 +86,7 @@ impl<'a> TargetTree<'a> {
         stat: &Stat,
         xattrs: &Xattrs,
         target: &[u8],
-    ) -> Result<(), Side> {
+    ) -> Result<(), CopyError> {
         spot.target.symlink(Path::new(OsStr::from_bytes(target)), spot.name.into()).writing()?;
         self.finish(spot, stat, xattrs)
     }
@@ -97,7 +97,7 @@ impl<'a> TargetTree<'a> {
         spot: &Spot<'_, D>,
         stat: &Stat,
         xattrs: &Xattrs,
-    ) -> Result<(), Side> {
+    ) -> Result<(), CopyError> {
         spot.target.mknod(spot.name.into(), stat.kind, stat.mode & 0o777, stat.device).writing()?;
         self.finish(spot, stat, xattrs)
     }
@@ -118,20 +118,25 @@ impl<'a> TargetTree<'a> {
         self.progress.outcome(self.root)
     }
 
-    fn finish<D: Posix + Clone>(&self, spot: &Spot<'_, D>, stat: &Stat, xattrs: &Xattrs) -> Result<(), Side> {
+    fn finish<D: Posix + Clone>(
+        &self,
+        spot: &Spot<'_, D>,
+        stat: &Stat,
+        xattrs: &Xattrs,
+    ) -> Result<(), CopyError> {
         match attributes::set_on_path(spot, stat, xattrs, &self.progress) {
             Ok(()) => {
                 self.progress.completed(stat.kind, &self.path(spot.relative), 0);
                 Ok(())
             }
-            Err(side) => remove_partial(spot, side),
+            Err(error) => remove_partial(spot, error),
         }
     }
 }
 
 /// Removes an entry that is not complete. Returns the error that made the copy fail, and ignores an error of
 /// the removal.
-fn remove_partial<D: Posix + Clone>(spot: &Spot<'_, D>, side: Side) -> Result<(), Side> {
+fn remove_partial<D: Posix + Clone>(spot: &Spot<'_, D>, error: CopyError) -> Result<(), CopyError> {
     let _ = spot.target.unlink(spot.name.into());
-    Err(side)
+    Err(error)
 }

@@ -10,7 +10,7 @@ use super::file::{Reflink, fill, open_entry};
 use super::links::{Links, NameTask, reach};
 use super::progress::{Progress, Tally};
 use super::reporter::Reporter;
-use super::side::{OnSide, Side};
+use super::side::{CopyError, OnSide};
 use super::spot::Spot;
 use super::target::TargetTree;
 use super::workers::with_workers;
@@ -164,11 +164,11 @@ where
         self.climb(position);
     }
 
-    /// Goes up to the target directory above. A failure is fatal, because the copy then cannot reach that
-    /// directory.
+    /// Goes up to the parent of the present target directory. A failure is fatal, because the copy then
+    /// cannot reach the parent.
     fn climb(&self, position: &mut TargetPosition<D>) {
         if let Err(error) = position.ladder.up() {
-            self.note(Path::new(""), Err(Side::Fatal(failure::reason(&error))));
+            self.note(Path::new(""), Err(CopyError::Fatal(failure::reason(&error))));
         }
     }
 
@@ -197,7 +197,7 @@ where
         entry: WalkEntry<S>,
         position: &TargetPosition<D>,
         files: &SyncSender<Task<S, D>>,
-    ) -> Result<(), Side> {
+    ) -> Result<(), CopyError> {
         let stat = entry.stat().reading()?;
         // If the kinds differ, another program has replaced the entry since the directory was read.
         if stat.kind != entry.kind {
@@ -219,7 +219,7 @@ where
         if stat.is_file() {
             files
                 .send(task)
-                .map_err(|_| Side::Fatal("the threads that copy files have failed".to_owned()))?;
+                .map_err(|_| CopyError::Fatal("the threads that copy files have failed".to_owned()))?;
         } else {
             self.run(task, &mut Vec::new());
         }
@@ -276,7 +276,7 @@ where
     }
 
     /// Makes the copy of an entry that is not a directory.
-    fn make(&self, task: &Task<S, D>, buffer: &mut Vec<u8>) -> Result<(), Side> {
+    fn make(&self, task: &Task<S, D>, buffer: &mut Vec<u8>) -> Result<(), CopyError> {
         let Task { entry, stat, .. } = task;
         let (source, name) = (entry.dir(), entry.name().to_owned());
         let spot = self.spot(task);
@@ -295,9 +295,9 @@ where
         }
     }
 
-    fn note(&self, relative: &Path, result: Result<(), Side>) {
-        if let Err(side) = result {
-            self.target.progress.failed(relative, &side);
+    fn note(&self, relative: &Path, result: Result<(), CopyError>) {
+        if let Err(error) = result {
+            self.target.progress.failed(relative, &error);
         }
     }
 }

@@ -78,8 +78,8 @@ fn gnu_tar_lists_and_extracts_what_dump_writes() {
 #[test]
 fn load_reads_the_formats_of_gnu_tar() {
     let sandbox = sandbox_with_tree();
-    // Of these formats, only `posix` has extended attributes and nanoseconds. The test compares access times
-    // in no format.
+    // Of these formats, only `posix` has extended attributes and nanoseconds. The test does not compare
+    // access times.
     let seconds = |line: &mut FixtureLine| {
         (line.accessed, line.modified.1) = ((0, 0), 0);
         line.xattrs.clear();

@@ -268,7 +268,8 @@ fn tour_verifies_and_measures() {
     sandbox.fail(1, &["vol", "already"], ["tour", "tree", "--volume", "vol"]);
     sandbox.fail(1, &["vol", "already"], ["tour", "tree", "--volume", "vol", "--remove"]);
     assert!(sandbox.path("vol").exists(), "the tour must not remove a volume that it did not make");
-    // The copy of such a directory is not mixed with the measured files.
+    // The measurements make files in a directory of this name. The copy of the user's directory must not mix
+    // with them.
     fs::create_dir(sandbox.path("bench-0")).unwrap();
     fs::write(sandbox.path("bench-0/large"), "mine").unwrap();
     sandbox.succeed(["tour", "bench-0", "--volume", "other", "--seconds", "1"]);

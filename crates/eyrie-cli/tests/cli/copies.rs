@@ -110,7 +110,7 @@ fn mv_keeps_files_on_demand_and_prints() {
     fs::write(sandbox.path("host"), "host").unwrap();
     sandbox.succeed(["cp", "host", "vol:/a"]);
     sandbox.succeed(["touch", "vol:/b"]);
-    // Neither a rename nor a copy replaces a file with -n.
+    // With -n, neither a rename nor a copy replaces a file.
     sandbox.succeed(["mv", "-nv", "vol:/a", "vol:/b"]);
     sandbox.succeed(["mv", "-fn", "host", "vol:/b"]);
     assert!(sandbox.path("host").exists());

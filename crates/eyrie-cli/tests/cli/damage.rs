@@ -152,7 +152,8 @@ fn read(sandbox: &Sandbox) {
     clear(sandbox, &["archive", "out"]);
 }
 
-/// Runs the commands that change the damaged volume `vol`. Each gets the same bytes.
+/// Runs the commands that change the damaged volume `vol`. Each command starts with the same bytes of the
+/// volume.
 fn change(sandbox: &Sandbox) {
     let bytes = fs::read(segment(sandbox)).unwrap();
     for arguments in CHANGING {

@@ -15,9 +15,9 @@ fn dig<P: Posix + Clone>(mut here: Dir<P>, levels: usize) {
     }
 }
 
-/// Returns the depth of the deepest file below `root`, and the number of files. `root` is `above` levels
-/// above the directory of level 1, whose file has the depth 1 if `above` is 0. So the file in the directory
-/// of level `n` must have the depth `n + above`.
+/// Returns the depth of the deepest file below `root`, and the number of files. `root` is the directory of
+/// level 1 if `above` is 0, and its parent if `above` is 1. So the file in the directory of level `n` must
+/// have the depth `n + above`.
 fn deepest<P: Posix + Clone>(fs: &P, root: &str, above: usize) -> (usize, usize) {
     let (mut deepest, mut files) = (0, 0);
     for step in fs.walk(root).unwrap() {

@@ -1,4 +1,5 @@
-//! Volumes whose service defers changes: a client that is alone logs its changes and goes on.
+//! Volumes whose service defers changes: a client that is alone logs its changes and does not wait for the
+//! service.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,7 @@ const RING: u64 = 4096;
 /// Size of the slot of a session in the table of logs, and the offset of its grant in the slot.
 const SLOT_BYTES: u64 = 4096;
 const GRANTED: u64 = 32;
-/// No grant, the grants of parts, and the grant of the whole volume.
+/// The values of a grant: none, for parts of the volume, and for the whole volume.
 const NOTHING: u64 = 0;
 const PARTS: u64 = 1;
 const WHOLE: u64 = 2;
@@ -132,7 +133,7 @@ fn prepare_names(files: &Files) {
     (0..70).for_each(|file| files.write(format!("/dir/old{file}"), b"old").unwrap());
 }
 
-/// Makes, moves and removes names, without a look at bytes or attributes. Returns a file that has no name.
+/// Makes, moves and removes names, and reads no bytes or attributes. Returns a file that has no name.
 fn change_names(program: &Program) -> File<Files> {
     let files = &program.files;
     let make = |path: &str| files.options().write(true).create_new(true).open(path);
@@ -196,8 +197,8 @@ fn names_need_no_service() {
     Holder { sandbox, service, program, file }.end(CHANGES);
 }
 
-/// The service is killed while it has not applied the log. The next owner, a command or a service, applies
-/// it, and files that are open stay open.
+/// The service is killed before it has applied the log. The next owner, which is a command or a service,
+/// applies the log. Files that are open stay open.
 #[test]
 fn names_outlive_the_service() {
     for by_command in [false, true] {
@@ -213,7 +214,7 @@ fn names_outlive_the_service() {
             sandbox.succeed(["fsck", "vol"]);
         }
         let service = Service::start(&sandbox);
-        // So many files need all free headers, and those of further chunks.
+        // So many files need all free headers, and further header chunks.
         (0..2000).for_each(|file| program.files.write(format!("/more{file}"), b"more").unwrap());
         assert_names(&program.files);
         open.write_all(b" open").unwrap();
@@ -223,7 +224,7 @@ fn names_outlive_the_service() {
     }
 }
 
-/// The service is killed while it has not applied the log, and the program makes no call any more. A command
+/// The service is killed before it has applied the log. The program then logs more changes, and a command
 /// opens the volume next.
 #[test]
 fn logged_changes_outlive_the_service() {
@@ -232,8 +233,8 @@ fn logged_changes_outlive_the_service() {
     (CHANGES..1000).for_each(|word| append(&file, word));
     service.kill();
     (1000..1100).for_each(|word| append(&file, word));
-    // A command that only reads sees the changes in its copy, and a command that changes the volume first
-    // applies them.
+    // A command that only reads sees the changes in its own copy of the volume. A command that changes the
+    // volume first applies them.
     for _ in 0..2 {
         assert_eq!(size_of_words(&sandbox), 8800);
     }
@@ -244,7 +245,8 @@ fn logged_changes_outlive_the_service() {
     Holder { sandbox, service, program, file }.end(1200);
 }
 
-/// Makes files in a directory with an earlier file, moves and removes some, and writes to one of them.
+/// Makes files in the directory `dir`, moves and removes some of them, and writes to one of them. Their names
+/// end with `round`.
 fn change_directory(program: &Program, dir: &str, round: u32) {
     let files = &program.files;
     let path = |name: &str| format!("{dir}/{name}-{round}");
@@ -350,7 +352,7 @@ fn idle_programs_leave_their_budgets() {
     last.end(service, &sandbox);
 }
 
-/// Two programs change separate directories while the service is suspended. Each change is made, also if the
+/// Two programs change separate directories while the service is suspended. Each change is made, even if the
 /// service is killed.
 #[test]
 fn programs_in_separate_directories_need_no_service() {
@@ -380,8 +382,8 @@ fn programs_in_separate_directories_need_no_service() {
     }
 }
 
-/// A check sees the changes that a killed service has not applied. The repair of a damaged volume tells that
-/// they are lost.
+/// A check sees the changes that a killed service has not applied. The repair of a damaged volume reports
+/// that they are lost.
 #[test]
 fn check_and_repair_know_the_changes_of_a_killed_service() {
     let Holder { sandbox, service, program, file } = Holder::start("256M");
@@ -393,7 +395,7 @@ fn check_and_repair_know_the_changes_of_a_killed_service() {
     let table = fs::read(sandbox.path("vol/sessions")).unwrap();
     for _ in 0..2 {
         let report: Value = serde_json::from_str(&sandbox.succeed(["fsck", "--json", "vol"])).unwrap();
-        // Without `/words`, `/scratch` and the names in `/dir`, no file has a name.
+        // The files are `/words`, `/scratch` and the 40 files that are left in `/dir`.
         assert_eq!((&report["sound"], report["files"].as_u64()), (&Value::Bool(true), Some(42)));
     }
     assert!(fs::read(sandbox.path("vol/sessions")).unwrap() == table, "a check changes nothing");
@@ -412,8 +414,8 @@ fn check_and_repair_know_the_changes_of_a_killed_service() {
     drop((file, program));
 }
 
-/// A program writes to a file that it has removed and still has open, while the service has not applied the
-/// log. The next owner has freed the file, and other files have its storage.
+/// A program has removed a file, still has it open, and writes to it. The service is killed before it has
+/// applied the log. The next owner has then freed the file, and other files may have its storage.
 #[test]
 fn log_of_a_removed_file_harms_no_other_file() {
     let Holder { sandbox, service, program, file } = Holder::start("256M");
@@ -424,7 +426,7 @@ fn log_of_a_removed_file_harms_no_other_file() {
     (CHANGES..2 * CHANGES).for_each(|word| append(&file, word));
     suspend_beside_grant(&sandbox, &service, &program);
     (0..64).for_each(|page| kept.write_all_at(&[2; 4096], page << 12).unwrap());
-    // Short writes at places that exist are made in place.
+    // Short writes to existing bytes change these bytes in place.
     (0..64).for_each(|page| removed.write_all_at(&[3; 8], page << 12).unwrap());
     service.kill();
     sandbox.succeed(["touch", "vol:/applied"]);
@@ -467,7 +469,7 @@ fn lost_change_fails_all_later_syncs() {
     Holder { sandbox, service, program, file }.end(2 * CHANGES + 2);
 }
 
-/// A client that spends its budget of storage again and again goes on to log its changes.
+/// A client that spends its budget of storage again and again still logs its changes.
 #[test]
 fn spent_budget_is_renewed() {
     let Holder { sandbox, service, program, file } = Holder::start("32M");
@@ -478,7 +480,7 @@ fn spent_budget_is_renewed() {
     Holder { sandbox, service, program, file }.end(10 * CHANGES + 1);
 }
 
-/// Appends a word. With some words also makes a file, moves it, and removes an earlier file.
+/// Appends a word. After some words, also makes a file, moves it, and removes an earlier file.
 fn append_and_name(files: &Files, file: &File<Files>, word: u64) {
     append(file, word);
     if word.is_multiple_of(NAMED) {
@@ -544,8 +546,8 @@ thread_local! {
     static STORES_BEFORE_OWNER: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// The service is killed, and the next owner applies and removes the log, after the client has moved the end
-/// of its log, and before the end is in the file. So the entry is not made, and the client makes the change
+/// The service is killed after the client has moved the end of its log, and before this end is in the file of
+/// the log. The next owner applies and removes the log without the last entry. So the client makes the change
 /// again.
 #[test]
 fn entry_in_a_closed_log_is_made_again() {
@@ -569,7 +571,8 @@ fn entry_in_a_closed_log_is_made_again() {
     });
     let service = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            // The head and the Op of the entry, the end in the lanes, and the end in the file.
+            // The four stores are the head and the Op of the entry, the end in the lanes, and the end in the
+            // file. The next owner opens the volume immediately before the last of them.
             STORES_BEFORE_OWNER.set(Some(3));
             append(&file, CHANGES + 1);
             assert_eq!(STORES_BEFORE_OWNER.get(), None);

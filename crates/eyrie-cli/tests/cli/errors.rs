@@ -40,7 +40,7 @@ fn missing_volume_is_one_clear_line() {
     }
 }
 
-/// Returns the words for a required argument of this name, which a help text shows.
+/// Returns a value for a required argument. `name` is its name in the help text.
 fn word_for(name: &str) -> &str {
     match name {
         "VOLUME" => "none",
@@ -56,7 +56,7 @@ fn word_for(name: &str) -> &str {
     }
 }
 
-/// Runs every command that takes a volume with a volume that does not exist. The help texts show which
+/// Runs every command that takes a volume. The named volume does not exist. The help texts show which
 /// arguments a command takes.
 #[test]
 fn every_command_refuses_a_missing_volume_with_status_3() {

@@ -66,7 +66,7 @@ fn bytes_of(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Makes the volume `vol` of a fixture. Returns its bytes.
+/// Makes the volume `vol` from a fixture. Returns its bytes.
 fn unpack(sandbox: &Sandbox, name: &str) -> Vec<u8> {
     let golden = bytes_of(&fixture(&format!("{name}.od")));
     fs::create_dir(sandbox.path("vol")).unwrap();
@@ -168,7 +168,8 @@ fn known_features() -> u64 {
     value("INCOMPAT").split(" | ").map(|name| value(name).parse::<u64>().unwrap()).sum()
 }
 
-/// Without a fixture, a later program could lose a feature or a version, and no test would fail.
+/// Without a fixture, a later program could fail to open volumes with a feature or a version, and no test
+/// would notice.
 #[test]
 fn every_feature_and_every_version_of_the_journal_has_a_fixture() {
     let features = GOLDEN.iter().fold(0, |all, golden| all | u64::from(golden.features));

@@ -29,8 +29,8 @@ fn scan_does_not_read_values_for_their_sizes() {
     assert_eq!(scan(&sandbox, "vol:/store"), sizes);
 }
 
-/// Returns the private memory of a scan in KiB, when its first byte of output has come. The pipe is much
-/// smaller than the output, so the command waits there.
+/// Returns the private memory of a scan in KiB, after the first byte of its output. The pipe is much smaller
+/// than the output, so the command then waits for a reader of the pipe.
 fn memory_of_scan(sandbox: &Sandbox, arguments: &[&str]) -> u64 {
     let mut command = sandbox.command(["kv", "scan", "vol:/store"].iter().chain(arguments));
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();

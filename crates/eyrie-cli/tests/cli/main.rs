@@ -44,7 +44,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Breaks the same rule in the process of a test, with its clients, as in the commands that the test starts.
+/// If the environment names a rule, breaks this rule in the process of the test. So the clients in this
+/// process break the same rule as the commands that the test starts.
 fn break_rule() {
     #[cfg(feature = "mutants")]
     eyrie_sim::explore::mutants::break_rule_of_environment();
@@ -132,7 +133,8 @@ impl Sandbox {
     }
 }
 
-/// Returns the names of all subcommands, each with the name of the command before it.
+/// Returns the names of all commands and of their subcommands. The name of a command comes before the name of
+/// its subcommand.
 fn subcommands(sandbox: &Sandbox) -> Vec<Vec<String>> {
     // Before the options, the help has each subcommand on a line with two spaces before its name.
     let named = |arguments: &[String]| -> Vec<String> {

@@ -13,7 +13,7 @@ struct Step {
     shown: Vec<String>,
 }
 
-/// Returns the steps of all blocks `console` of a page. A command begins with `$`, and goes on in the next
+/// Returns the steps of all blocks `console` of a page. A command begins with `$`, and continues in the next
 /// line after a backslash.
 fn steps(page: &str) -> Vec<Step> {
     let (mut steps, mut is_session, mut goes_on) = (Vec::<Step>::new(), false, false);

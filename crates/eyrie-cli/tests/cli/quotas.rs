@@ -148,7 +148,8 @@ fn damaged_volume_with_quotas_opens_for_reading_until_its_repair() {
     let volume = Volume::open(sandbox.path("vol")).unwrap();
     let inode = volume.files(Credentials::root()).metadata("/damaged").unwrap().inode;
     volume.close().unwrap();
-    // In memory, the inode number is the place of the object and, in its low bits, the kind.
+    // On `dram`, the inode number is the offset of the object's header in the segment, with the kind in the
+    // low bits.
     let segment = fs::File::options().write(true).open(segment(&sandbox)).unwrap();
     segment.write_all_at(&[0x5a; 64], inode & !63).unwrap();
 

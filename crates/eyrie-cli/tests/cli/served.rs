@@ -333,8 +333,8 @@ fn each_change_is_made_once_although_services_are_killed() {
     program.end(service.expect("it runs"), &sandbox);
 }
 
-/// Lets the suspended service answer a request while the client is about to look if the service lives. Then
-/// kills the service, and starts the next one.
+/// Acts when the client is about to check that its service is alive: lets the suspended service answer the
+/// request, kills the service, and starts the next one.
 struct AnswerAndDie {
     sandbox: Rc<Sandbox>,
     suspended: RefCell<Option<Service>>,
@@ -376,7 +376,7 @@ fn answer_of_a_killed_service_counts() {
 }
 
 /// A client whose pin keeps old storage does not fill the volume for others, because the service expels this
-/// client. The client joins again, and reads on.
+/// client. The client joins again, and continues to read.
 #[test]
 fn client_that_keeps_storage_in_a_full_volume_is_expelled() {
     let sandbox = Sandbox::with_volume("16M");
@@ -595,7 +595,7 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// Starts a command, and waits until the manager would know that it is ready.
+    /// Starts a command, and waits until it has told its manager that it is ready.
     pub fn start<const N: usize>(sandbox: &Sandbox, arguments: [&str; N]) -> Managed {
         let path = sandbox.path("notify");
         let _ = fs::remove_file(&path);

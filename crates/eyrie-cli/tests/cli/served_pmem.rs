@@ -140,8 +140,9 @@ fn fsync_makes_no_request_while_the_service_is_idle() {
     });
 }
 
-/// A service is killed before each of some stores to its board. One of them ends the application of a redo
-/// record. Another client, which only reads, goes on with the next service. Each change is made once.
+/// Each run kills a service before another one of its stores to the board. One of these stores ends the
+/// application of a redo record. A second client, which only reads, continues with the next service. Each
+/// change is made once.
 #[test]
 fn reader_of_a_half_applied_record_goes_on() {
     break_rule();
@@ -157,7 +158,8 @@ fn kill_beside_a_reader(kill: u64, place: &Path) -> bool {
     let mut service = ServiceProcess::start(test, place, Some(kill));
     let (writer, reader) = (connected(place), connected(place));
     let (reads, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    // This thread would outlive a failed test, so it is not in a scope.
+    // A scope would wait for this thread, which never ends if the test fails. So the thread is not in a
+    // scope.
     let reading = std::thread::spawn({
         let (reads, is_over) = (Arc::clone(&reads), Arc::clone(&is_over));
         move || {

@@ -82,8 +82,8 @@ fn input_that_breaks_off_leaves_the_old_file() {
         assert_eq!(sandbox.succeed(["cat", "vol:/file"]), "old");
         assert_eq!(sandbox.succeed(["ls", "-a", "vol:/"]), "file\n");
     };
-    // The other end of this connection closes it with unread bytes, so the connection is reset after its
-    // bytes.
+    // `far` is closed while it has unread bytes. So the command reads the 10,000 bytes, and then gets the
+    // error of a reset connection.
     let (mut near, mut far) = UnixStream::pair().unwrap();
     near.write_all(b"unread").unwrap();
     far.write_all(&[7; 10_000]).unwrap();

@@ -39,8 +39,8 @@ fn lines_in_terminal(sandbox: &Sandbox, columns: u16, arguments: &[&str]) -> Vec
     let mut command = sandbox.command(arguments);
     command.env("TERM", "xterm-256color").env_remove("NO_COLOR").env_remove("COLUMNS");
     let mut child = command.stdout(terminal).spawn().unwrap();
-    // The command has a copy of the terminal, which must be the only one: then the end of the process ends
-    // the output.
+    // `command` also holds the terminal. After this drop only the child holds it, so the end of the child
+    // ends the output.
     drop(command);
     let (mut controller, mut bytes) = (fs::File::from(controller), Vec::new());
     // After the end of the output, a read fails with EIO.

@@ -1,16 +1,16 @@
 //! Access control lists (ACLs), as POSIX.1e draft 17 and Linux have them.
 //!
 //! An ACL is a list of entries. It is encoded as in the extended attributes `system.posix_acl_access` and
-//! `system.posix_acl_default` of Linux. The *access* ACL of an object decides about its rights. The *default*
-//! ACL of a directory is inherited by the objects that are made in it.
+//! `system.posix_acl_default` of Linux. The *access* ACL of an object decides which rights users have on the
+//! object. The *default* ACL of a directory is inherited by the objects that are made in it.
 //!
 //! The mode of an object with an access ACL is a part of this ACL: the bits of the owner are the owner's
 //! entry, the bits of the group are the mask, and the bits of the others are their entry. So a volume stores
-//! these three rights in the mode only. An access ACL that has no named user, no named group and no mask says
-//! no more than the mode, and no volume stores it.
+//! the rights of these three entries in the mode only. An access ACL that has no named user, no named group
+//! and no mask says no more than the mode, and no volume stores it.
 
 use super::{Credentials, Protection};
-use crate::engine::Guards;
+use crate::engine::StoredProtection;
 use crate::op::AclKind;
 use crate::{Engine, Error, Kind, ObjectId, Result};
 
@@ -162,8 +162,8 @@ impl Acl {
         !self.has(Tag::Mask) && !self.entries.iter().any(|entry| entry.tag.is_named())
     }
 
-    /// Returns the bytes that a volume stores for this access ACL: the rights in the mode are zero. `None` if
-    /// the ACL says no more than the mode.
+    /// Returns the bytes that a volume stores for this access ACL. They have zeros in place of the rights
+    /// that the mode has. `None` if the ACL says no more than the mode.
     pub(crate) fn to_stored(&self) -> Option<Vec<u8>> {
         (!self.is_mode()).then(|| self.clone().with_mode(0).to_bytes())
     }
@@ -233,7 +233,8 @@ impl AclEntry {
     }
 }
 
-/// Returns the rights that `mode` has in place of an entry of an access ACL.
+/// Returns the rights that `mode` has in place of an entry of an access ACL. `None` if the ACL itself has the
+/// rights of the entry.
 fn rights_in_mode(tag: u16, mode: u16) -> Option<u16> {
     let shift = match Tag::from_raw(tag)? {
         Tag::Owner => 6,
@@ -263,7 +264,8 @@ impl Judgement {
     /// The object has no access ACL, so its mode decides.
     pub const BY_MODE: Judgement = Judgement(0);
 
-    /// Asks about each set of rights. No ACL refuses the empty set, so the result differs from `BY_MODE`.
+    /// Calls `grants` with each set of rights that is not empty. No ACL refuses the empty set, so the result
+    /// differs from `BY_MODE`.
     fn new(grants: impl Fn(u16) -> bool) -> Judgement {
         let sets = (0..=RIGHTS).filter(|&wanted| wanted == 0 || grants(wanted));
         Judgement(sets.fold(0, |sum, wanted| sum | 1 << wanted))
@@ -276,7 +278,7 @@ impl Judgement {
     }
 }
 
-/// True if the access ACL of an object with this mode decides. Linux looks at no ACL if the group has no
+/// True if the access ACL of an object with this mode decides. Linux ignores the ACL if the group has no
 /// right in the mode, that is, if the mask is empty.
 fn decides(mode: u16) -> bool {
     mode & GROUP_RIGHTS != 0
@@ -308,7 +310,7 @@ pub(crate) fn acl_of_op(object: Kind, kind: AclKind, bytes: &[u8]) -> Result<Opt
 /// `Stale`, `Corrupt`, `Fault`.
 #[inline]
 pub fn protection<E: Engine + ?Sized>(engine: &E, id: ObjectId, who: &Credentials) -> Result<Protection> {
-    let Guards { owner, access_acl, has_default_acl, flags } = engine.guards(id)?;
+    let StoredProtection { owner, access_acl, has_default_acl, flags } = engine.guards(id)?;
     let object = Protection { has_default_acl, flags, ..Protection::without_acls(id.kind(), owner) };
     match access_acl {
         None => Ok(object),

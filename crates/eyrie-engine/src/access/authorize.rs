@@ -22,17 +22,17 @@ pub struct Requester<'a, E: Engine> {
     pub engine: &'a E,
     /// The credentials, for which the kernel vouches.
     pub who: &'a Credentials,
-    /// The enabled protections. A service checks only the one of hard links, because the client walks the
+    /// The enabled protections. A service checks only the rule of hard links, because the client walks the
     /// paths.
     pub rules: AccessRules,
-    /// The present. It becomes the time of each change, except that root may name an earlier time, more than
-    /// a minute ago.
+    /// The present time, which becomes the time of each change. Only root may name another time, which must
+    /// be more than a minute ago.
     pub now: Time,
 }
 
 impl<E: Engine> Requester<'_, E> {
-    /// Returns the Op that the user may make in place of `op`: it has the time of the present, and it clears
-    /// the set-id bits that a change by this user clears.
+    /// Returns the Op that the user may make in place of `op`: it has the present time, and it clears the
+    /// set-id bits that a change by this user clears.
     ///
     /// # Errors
     /// `AccessDenied`, `NotPermitted`, and the errors of reading the objects. For extended attributes and
@@ -159,7 +159,7 @@ impl<E: Engine> Requester<'_, E> {
         protection(self.engine, id, self.who)
     }
 
-    /// Checks a new object. Its owner and mode must be those that a call of this user gives to an object.
+    /// Checks a new object. Its owner and mode must be those that a call of this user would give to it.
     fn check_create(&self, dir: ObjectId, id: ObjectId, owner: Owner, content: Content<'_>) -> Result<()> {
         let parent = self.protection(dir)?;
         check_add(self.who, &parent)?;
@@ -212,15 +212,16 @@ impl<E: Engine> Requester<'_, E> {
     }
 
     /// Checks a change of the bytes of a file, and returns the set-id bits that the file loses. The owner may
-    /// write although the mode forbids it, because a handle that was opened before the mode changed can still
+    /// write even if the mode forbids it, because a handle that was opened before the mode changed can still
     /// write. NFS servers have the same rule. A user whose writes keep set-id bits may name the bits to
     /// clear, because a front-end of root writes for other users.
     ///
-    /// `grows` is true for a change that is allowed in an append-only file. The flags also bind a handle that
-    /// was opened before the file got its flags, because the service does not know the handle.
-    fn check_write(&self, id: ObjectId, wanted: SetIds, grows: bool) -> Result<SetIds> {
+    /// `keeps_bytes` is true for a change that is allowed in an append-only file. The flags also forbid a
+    /// write by a handle that was opened before the file got its flags, because the service does not know the
+    /// handle.
+    fn check_write(&self, id: ObjectId, wanted: SetIds, keeps_bytes: bool) -> Result<SetIds> {
         let file = self.protection(id)?;
-        check_write(file.flags, grows)?;
+        check_write(file.flags, keeps_bytes)?;
         if !self.who.owns(&file) {
             check(self.who, &file, Rights::WRITE)?;
         }
@@ -230,10 +231,11 @@ impl<E: Engine> Requester<'_, E> {
     fn check_attributes(&self, id: ObjectId, change: AttributeChange) -> Result<AttributeChange> {
         let object = self.protection(id)?;
         let mut change = change;
-        let nothing =
-            AttributeChange { drops_capability: change.drops_capability, ..AttributeChange::default() };
-        if change == nothing && !self.who.owns(&object) {
-            // Every writer drops the capability of a file, also by a truncation to the present size.
+        let at_most_drops_capability = change
+            == AttributeChange { drops_capability: change.drops_capability, ..AttributeChange::default() };
+        if at_most_drops_capability && !self.who.owns(&object) {
+            // A write drops the capability of a file, and so does a truncation to the current size. So every
+            // user who may write to the file may drop it.
             if !change.drops_capability {
                 return Err(Error::NotPermitted);
             }
@@ -265,8 +267,8 @@ impl<E: Engine> Requester<'_, E> {
             self.check_flags_of_times(&object, change)?;
         }
         if sets_times && !self.who.owns(&object) {
-            // A user who may write to the object but does not own it gets the present in place of each time
-            // that it sets.
+            // If the user may write to the object but does not own it, the present replaces each time that
+            // the change sets.
             check(self.who, &object, Rights::WRITE)?;
             change.accessed = change.accessed.map(|_| self.now);
             change.modified = change.modified.map(|_| self.now);
@@ -274,7 +276,7 @@ impl<E: Engine> Requester<'_, E> {
         Ok(change)
     }
 
-    /// Checks that the user may have read an object, and returns its id. The owner may read although the mode
+    /// Checks that the user may have read an object, and returns its id. The owner may read even if the mode
     /// forbids it, because a handle that was opened before the mode changed can still read. As on Linux, the
     /// inode flags do not matter.
     fn check_may_read(&self, id: ObjectId) -> Result<ObjectId> {
@@ -296,8 +298,8 @@ impl<E: Engine> Requester<'_, E> {
     }
 
     /// Checks a put. A value that another user owns is replaced only by a user who may write to its file,
-    /// because the file may have other names. In a sticky directory of another user, a user replaces only its
-    /// own values.
+    /// because the file may have other names. In a sticky directory of another user, a user may replace only
+    /// values that the user owns.
     fn check_put(&self, dir: ObjectId, name: &[u8], id: ObjectId, owner: Owner) -> Result<()> {
         let parent = self.protection(dir)?;
         check_store(self.who, &parent)?;
@@ -324,7 +326,7 @@ impl<E: Engine> Requester<'_, E> {
         }
     }
 
-    /// Checks the removal of a key. If the key is missing, nothing is removed, so the user only needs the
+    /// Checks the removal of a key. If the key is missing, nothing is removed, so the user needs only the
     /// rights for the store.
     fn check_erase(&self, dir: ObjectId, name: &[u8]) -> Result<()> {
         let parent = self.protection(dir)?;

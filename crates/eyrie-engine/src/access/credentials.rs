@@ -28,7 +28,7 @@ bitflags::bitflags! {
         const FOWNER = 1 << 3;
         /// Keeps set-id bits on writes, and sets the set-group-id bit for other groups.
         const FSETID = 1 << 4;
-        /// Sets and clears the inode flags of immutable and of append-only objects.
+        /// Sets and clears the inode flags, which make an object immutable or append-only.
         const LINUX_IMMUTABLE = 1 << 9;
         /// Sees and sets `trusted` extended attributes, and sets `security` ones except
         /// `security.capability`. Sees all quotas, and sets limits and project ids.
@@ -84,8 +84,8 @@ fn next_id() -> u64 {
 }
 
 impl Credentials {
-    /// Returns the credentials of a user with a primary group and supplementary groups. The umask is empty.
-    /// User 0 has all capabilities, and other users have none.
+    /// Returns the credentials of a user with a primary group and supplementary groups. The umask is 0. User
+    /// 0 has all capabilities, and other users have none.
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Credentials {
         let capabilities = if uid == 0 { Capabilities::all() } else { Capabilities::empty() };
         let (groups, permitted) = (groups.into(), capabilities);
@@ -139,8 +139,8 @@ impl Credentials {
         Credentials { real_uid: uid, real_gid: gid, ..self }
     }
 
-    /// Returns the same user with more permitted capabilities than the effective ones. `access(2)` checks
-    /// with them if the real user is root.
+    /// Returns the same user with these capabilities as permitted ones, in addition to the effective ones.
+    /// `access(2)` checks with the permitted capabilities if the real user is root.
     ///
     /// ```
     /// use eyrie_engine::access::{Capabilities, Credentials};
@@ -156,8 +156,9 @@ impl Credentials {
         Credentials { permitted: self.capabilities | capabilities, ..self }
     }
 
-    /// Returns the credentials with which `access(2)` checks rights, if they differ from these: the real user
-    /// and group, with the permitted capabilities of root, or without capabilities.
+    /// Returns the credentials with which `access(2)` checks rights: the real user and group, with the
+    /// permitted capabilities if the real user is root, and without capabilities otherwise. `None` if they do
+    /// not differ from these credentials.
     pub fn for_access_call(&self) -> Option<Credentials> {
         let (uid, gid) = (self.real_uid, self.real_gid);
         let capabilities = if uid == 0 { self.permitted } else { Capabilities::empty() };

@@ -27,8 +27,9 @@ pub(super) fn check_unflagged(object: &Protection) -> Result<()> {
     allowed(object.flags.is_empty())
 }
 
-/// Checks that the flags of an object let it be opened for writing. `appends` is true if the open is one for
-/// appends only, and `truncates` if it sets the size to 0. The caller has [checked](super::check) the rights.
+/// Checks that the flags of an object let it be opened for writing. `appends` is true if the handle can only
+/// append, and `truncates` is true if the open sets the size to 0. The caller has [checked](super::check) the
+/// rights.
 ///
 /// # Errors
 /// `NotPermitted`.
@@ -61,15 +62,15 @@ pub fn check_fallocate(file: InodeFlags, mode: FallocateMode) -> Result<()> {
 }
 
 /// Checks that the flags of a file let bytes be written without a handle, that is, without the check of the
-/// flags at an open. `grows` is true for a change that keeps all bytes of the file, such as an append.
+/// flags at an open. `keeps_bytes` is true for a change that keeps all bytes of the file, such as an append.
 ///
 /// # Errors
 /// `NotPermitted`.
-pub fn check_write(file: InodeFlags, grows: bool) -> Result<()> {
-    allowed(file.is_empty() || file == InodeFlags::APPEND_ONLY && grows)
+pub fn check_write(file: InodeFlags, keeps_bytes: bool) -> Result<()> {
+    allowed(file.is_empty() || file == InodeFlags::APPEND_ONLY && keeps_bytes)
 }
 
-/// Checks that the inode flags of a directory and of its entries let keys be changed.
+/// Checks that the inode flags of the directory and of its entries allow the changes of keys that `op` makes.
 ///
 /// # Errors
 /// `NotPermitted`, and the errors of reading the objects.

@@ -47,9 +47,10 @@ pub enum Sticky {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct AccessRules {
-    /// `fs.protected_hardlinks`: a user can link only its own objects, and regular files that it may read and
-    /// write. Such a file must have no set-user-id bit, and not both the set-group-id bit and the group's
-    /// execution bit. Root can link every object. Off by default in the kernel, on by default in Eyrie.
+    /// `fs.protected_hardlinks`: a user can link only objects that the user owns, and regular files that the
+    /// user may read and write. Such a file must have no set-user-id bit, and not both the set-group-id bit
+    /// and the group's execution bit. Root can link every object. Off by default in the kernel, on by default
+    /// in Eyrie.
     pub protected_hardlinks: bool,
     /// `fs.protected_symlinks` applies to symbolic links at the end of a path, in sticky directories that all
     /// users may write to. Such a link is followed only if it belongs to the caller or to the owner of the

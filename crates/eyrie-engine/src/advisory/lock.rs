@@ -7,7 +7,7 @@ use crate::{Error, Result};
 /// The largest offset that a range lock covers.
 pub const LOCK_OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// This bit is set in the number of an owner in a mount.
+/// This bit is set in the number of an owner that uses the volume through a mount.
 const IN_MOUNT: u64 = 1 << 63;
 /// Bits of a process id. Linux has at most 2^22 processes.
 const PROCESS_BITS: u32 = 22;

@@ -29,7 +29,8 @@ impl OwnerRanges {
         first..end.max(first)
     }
 
-    /// Returns the first lock that conflicts with a lock of this kind that another owner wants on `range`.
+    /// Returns the first lock that conflicts with the request of another owner for a lock of this kind on
+    /// `range`.
     pub fn conflict(&self, range: LockRange, kind: LockKind) -> Option<LockedRange> {
         self.0[self.overlapping(range)].iter().copied().find(|held| held.kind.conflicts(kind))
     }

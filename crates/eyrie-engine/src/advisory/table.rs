@@ -15,10 +15,10 @@ use super::wait::{LockWaiter, Signal};
 use crate::{Error, ObjectId, Result};
 
 /// Maximum number of locks of the process that owns the volume. It bounds the memory of the table.
-const MOST_OF_PROCESS: usize = 1 << 20;
-/// Maximum number of locks of a session of a client. It is smaller than [`MOST_OF_PROCESS`], because the
+const PROCESS_LOCKS_MAX: usize = 1 << 20;
+/// Maximum number of locks of a session of a client. It is smaller than [`PROCESS_LOCKS_MAX`], because the
 /// locks of all clients are in the memory of the process that owns the volume.
-const MOST_OF_SESSION: usize = 1 << 14;
+const SESSION_LOCKS_MAX: usize = 1 << 14;
 /// Maximum number of waits of a session that the table remembers at a time. It bounds the memory that a
 /// client can take. The note of a further wait replaces an older note.
 const MOST_WAITS_OF_SESSION: u64 = 256;
@@ -222,7 +222,7 @@ impl Locks {
     fn check_room(&self, id: ObjectId, request: &LockRequest) -> Result<()> {
         let session = request.owner.session;
         let held = self.held.get(&session).copied().unwrap_or_default();
-        let most = if session == 0 { MOST_OF_PROCESS } else { MOST_OF_SESSION };
+        let most = if session == 0 { PROCESS_LOCKS_MAX } else { SESSION_LOCKS_MAX };
         let adds = match request.kind {
             Some(_) => 2,
             None => self.objects.get(&id).is_some_and(|held| held.splits(request)).into(),

@@ -1,4 +1,4 @@
-//! Waits for locks, and their ends: a deadline, or another thread that cancels the wait.
+//! Waits for locks. A wait can end without the lock: at a deadline, or when another thread cancels it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

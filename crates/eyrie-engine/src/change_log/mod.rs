@@ -1,18 +1,19 @@
 //! Change logs: changes that a client of a service has made, and that the service has not applied yet.
 //!
-//! A client that holds the *grant* of the volume ([`Board::granted_to`](crate::board::Board::granted_to))
-//! appends encoded Ops to a log, and does not wait for the service. The service applies the entries in order.
-//! A change counts as made as soon as its entry is in the log, so a log outlives the client and the service:
-//! it is a file in the directory of the volume. Each process that opens the volume to change it first applies
-//! the entries that a dead service has left ([`Scm::open`](crate::scm::Scm::open)).
+//! A client logs a change if it holds the *grant* of the volume
+//! ([`Board::granted_to`](crate::board::Board::granted_to)), or the grants of the parts with all objects of
+//! the change. It appends the encoded Op to its log, and does not wait for the service. The service applies
+//! the entries in order. A change counts as made as soon as its entry is in the log, so a log outlives the
+//! client and the service: it is a file in the directory of the volume. Each process that opens the volume to
+//! change it first applies the entries that a dead service has left ([`Scm::open`](crate::scm::Scm::open)).
 //!
 //! A log is a ring of entries behind a head of one page. The client maps the file. The service reads it by
 //! calls of the host, because a client could shorten the file. The table of the logs
 //! (`host::change_logs`) has the user and the applied part of each log, and only the service can change it.
 //!
-//! An entry begins with an [`EntryHead`]. Its Op is absolute, or names an object by its id: to apply it
-//! again, right after the first time, changes nothing but times. So the entry that a killed service was
-//! applying is applied again.
+//! An entry begins with an [`EntryHead`]. Its Op is absolute, or names an object by its id. If an Op is
+//! applied a second time, right after the first, it changes nothing but times. So the next owner may repeat
+//! the entry that a killed service was applying.
 //!
 //! A position counts the bytes of all entries since the start of the log. An entry does not cross the end of
 //! the ring: an entry without an Op fills the rest.
@@ -33,16 +34,16 @@ pub const LOG_FILE_BYTES: usize = HEAD_BYTES + RING_BYTES as usize;
 pub const ENTRY_BYTES_MAX: usize = 68 << 10;
 
 /// Index of the word in the head of a log at which the client stores the position after its last entry.
-pub const TAIL: usize = 0;
+pub const TAIL_WORD: usize = 0;
 /// Index of the word that the next owner sets to 1 before it reads the position. A client that finds 1 after
 /// its store of the position does not know if the next owner has seen the entry.
-pub const CLOSED: usize = 8;
+pub const CLOSED_WORD: usize = 8;
 /// Index of the word that the next owner sets to one more than the position up to which it has applied the
-/// log.
-pub const FINAL: usize = 16;
+/// log. 0 if no next owner has applied the log.
+pub const FINAL_WORD: usize = 16;
 
-/// Index of the word that the next owner sets to 1, before [`FINAL`], if it could not apply an entry.
-pub const FAILED: usize = 24;
+/// Index of the word that the next owner sets to 1, before [`FINAL_WORD`], if it could not apply an entry.
+pub const FAILED_WORD: usize = 24;
 
 /// The detail in an [`EntryHead`] if the Op needs none.
 pub const NO_DETAIL: u64 = u64::MAX;
@@ -58,9 +59,9 @@ pub struct EntryHead {
     pub bytes: u32,
     /// Bytes of the encoded Op. 0 for an entry that fills the rest of the ring.
     pub op_bytes: u32,
-    /// A number that the answer of the client has promised: the size of the file before an append, in bytes;
-    /// the generation of a new object; the id of the object whose name is removed or moved. [`NO_DETAIL`] for
-    /// other Ops.
+    /// A number on which the client based its answer to its program: the size of the file before an append,
+    /// in bytes; the generation of a new object; the id of the object whose name is removed or moved.
+    /// [`NO_DETAIL`] for other Ops.
     pub detail: u64,
 }
 

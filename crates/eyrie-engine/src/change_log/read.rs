@@ -8,13 +8,13 @@ use zerocopy::FromBytes;
 
 use super::{ENTRY_BYTES_MAX, ENTRY_HEAD_BYTES, EntryHead, HEAD_BYTES, RING_BYTES};
 
-/// Bytes that one call of the host reads at most.
+/// Maximum number of bytes that one call of the host reads.
 const CHUNK_BYTES: u64 = 256 << 10;
 
 /// The reason why a log cannot be read.
 #[derive(Debug)]
 pub enum LogError {
-    /// The log holds bytes that no client writes that keeps the protocol, or the file was shortened.
+    /// The log holds bytes that a client never writes if it keeps the protocol, or the file was shortened.
     Damaged,
     /// The host could not read the file. A later attempt may succeed.
     Host(io::Error),
@@ -27,24 +27,24 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Calls `apply` with the position after each entry from `head` to `tail`, its head and its encoded Op,
-    /// until `apply` returns false, or until about `limit` bytes are read. Returns the position after the
-    /// last entry for which `apply` has returned true.
+    /// Calls `apply` for each entry between the positions `start` and `tail`, until `apply` returns false, or
+    /// until about `limit` bytes are read. `apply` gets the position after the entry, the head of the entry,
+    /// and the encoded Op. Returns the position after the last entry for which `apply` has returned true.
     ///
     /// # Errors
     /// [`LogError`]. The entries before the damage were applied.
     pub fn read(
         &mut self,
         file: &File,
-        head: u64,
+        start: u64,
         tail: u64,
         limit: u64,
         mut apply: impl FnMut(u64, &EntryHead, &[u8]) -> bool,
     ) -> Result<u64, LogError> {
-        if tail.checked_sub(head).is_none_or(|bytes| bytes > RING_BYTES) {
+        if tail.checked_sub(start).is_none_or(|bytes| bytes > RING_BYTES) {
             return Err(LogError::Damaged);
         }
-        let (mut at, end) = (head, tail.min(head.saturating_add(limit)));
+        let (mut at, end) = (start, tail.min(start.saturating_add(limit)));
         let mut is_stopped = false;
         while at < end && !is_stopped {
             let place = at % RING_BYTES;
@@ -61,8 +61,9 @@ impl LogReader {
         Ok(at)
     }
 
-    /// Calls `apply` with the entries that the buffer holds as a whole. The first one begins at position
-    /// `start`. Also returns true if `apply` has returned false.
+    /// Calls `apply` for the entries that the buffer holds as a whole. The first one begins at position
+    /// `start`. Returns the position after the last of these entries for which `apply` has returned true, and
+    /// true if `apply` has returned false.
     fn each_entry(
         &self,
         start: u64,
@@ -77,7 +78,7 @@ impl LogReader {
                 return Err(LogError::Damaged);
             }
             if entry.op_bytes == 0 {
-                // Only the rest of the ring is filled.
+                // An entry without an Op must end where the ring ends.
                 return if next.is_multiple_of(RING_BYTES) {
                     Ok((next, false))
                 } else {
@@ -96,7 +97,8 @@ impl LogReader {
             }
             (at, rest) = (next, &rest[bytes..]);
         }
-        // The buffer is larger than any entry, unless it ends with the ring or with the log.
+        // The buffer is larger than any entry, unless it ends with the ring or with the log. So an entry that
+        // does not fit into the buffer is damage.
         if at == start { Err(LogError::Damaged) } else { Ok((at, false)) }
     }
 }

@@ -6,7 +6,7 @@ use crate::{InodeFlags, ObjectId, Owner, Result};
 
 /// The attributes of an object that decide about permissions.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Guards {
+pub struct StoredProtection {
     /// Owner and permissions.
     pub owner: Owner,
     /// Bytes of the access ACL, if the object has one.
@@ -17,9 +17,9 @@ pub struct Guards {
     pub flags: InodeFlags,
 }
 
-impl Guards {
-    /// Reads the guards by other calls of the engine, for an engine without a quicker way.
-    pub(super) fn read<E: Engine + ?Sized>(engine: &E, id: ObjectId) -> Result<Guards> {
+impl StoredProtection {
+    /// Reads these attributes by other calls of the engine, for an engine without a quicker way.
+    pub(super) fn read<E: Engine + ?Sized>(engine: &E, id: ObjectId) -> Result<StoredProtection> {
         let owner = engine.owner(id)?;
         let read = |kind: AclKind| -> Result<Option<Vec<u8>>> {
             let Some(size) = engine.xattr(id, kind.name(), &mut [])? else { return Ok(None) };
@@ -29,6 +29,6 @@ impl Guards {
         };
         let has_default_acl = read(AclKind::Default)?.is_some();
         let (access_acl, flags) = (read(AclKind::Access)?, engine.inode_flags(id)?);
-        Ok(Guards { owner, access_acl, has_default_acl, flags })
+        Ok(StoredProtection { owner, access_acl, has_default_acl, flags })
     }
 }

@@ -1,9 +1,9 @@
 //! The table of the change logs of a service, and the files of the logs.
 //!
-//! The file `sessions` in the directory of the volume has a slot for each place of a session on the board:
-//! the key of the session, the position up to which its log is applied, and its user. The key is stored last
-//! and cleared first, so a slot with a key is whole. The service maps the table, and gives no client access
-//! to it.
+//! The file `sessions` in the directory of the volume has a slot for each place of a session on the board. A
+//! slot has the key of the session, the position up to which its log is applied, its user, its grant, and the
+//! generations for its new objects. The key is stored last and cleared first, so a slot with a key is whole.
+//! The service maps the table, and gives no client access to it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use super::place::HostPlace;
 use crate::access::Credentials;
 use crate::board::{MOST_SESSIONS, SessionKey};
-use crate::change_log::{CLOSED, FAILED, FINAL, LOG_FILE_BYTES, TAIL};
+use crate::change_log::{CLOSED_WORD, FAILED_WORD, FINAL_WORD, LOG_FILE_BYTES, TAIL_WORD};
 use crate::{Error, Result};
 
 /// Name of the table in the directory of its volume.
@@ -53,18 +53,20 @@ fn log_path(directory: &Path, place: usize) -> PathBuf {
     directory.join(format!("log-{place:03}"))
 }
 
-/// Returns the options that open a file of the volume's own user.
-fn private() -> OpenOptions {
+/// Returns the options that open a file without following a symbolic link. Only its owner may use a file that
+/// is made with these options.
+fn private_file_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
     options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
     options
 }
 
-/// Gives a file of a service of root to the owner of the volume's directory, who may open the volume next.
+/// Gives a file of a service to the owner of the volume's directory, who may open the volume next. This
+/// matters if root runs the service.
 fn give_to_owner(file: &File, directory: &Path) {
     use std::os::unix::fs::{MetadataExt, fchown};
-    // Without this right, the service itself is the owner.
+    // A failure is ignored: a service that may not change the owner of a file owns the directory itself.
     let _ = host::metadata(directory)
         .and_then(|found| host::call(|| fchown(file, Some(found.uid()), Some(found.gid()))));
 }
@@ -105,7 +107,7 @@ impl LogTable {
     pub fn create(directory: &Path) -> Result<LogTable> {
         let bytes = MOST_SESSIONS * SLOT_BYTES;
         let path = directory.join(TABLE);
-        let mut options = private();
+        let mut options = private_file_options();
         let file = host::open(options.create(true).truncate(true), &path)
             .map_err(|source| io_fault("making the table of the change logs", source))?;
         let mode = rustix::fs::FallocateFlags::empty();
@@ -114,7 +116,7 @@ impl LogTable {
         )?;
         give_to_owner(&file, directory);
         let slots = SharedMemory::map_own(file.into(), bytes, SharedAccess::ReadWrite)?;
-        // The service may change its working directory.
+        // The path is absolute, because the service may change its working directory.
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         Ok(LogTable { slots, directory })
     }
@@ -133,9 +135,10 @@ impl LogTable {
             return Ok(None);
         }
         let failed = |source| io_fault("making a change log", source);
-        let mut options = private();
+        let mut options = private_file_options();
         let path = log_path(&self.directory, place);
-        // A file of that name would be the log of another service, if somebody has moved the directories.
+        // An existing file of this name may be the log of another service, because somebody may have moved
+        // directories. So the file is removed, and not reused.
         let _ = host::call(|| fs::remove_file(&path));
         let file = host::open(options.create_new(true), path).map_err(failed)?;
         give_to_owner(&file, &self.directory);
@@ -159,8 +162,8 @@ impl LogTable {
         self.store(key.place(), APPLIED, position);
     }
 
-    /// Notes the grant of a session. The note of a grant comes before the first entry, and the note of no
-    /// grant after the last entry is applied.
+    /// Notes the grant of a session. Callers note a grant before the client appends its first entry, and
+    /// [`LogGrant::Nothing`] after the last entry is applied.
     pub fn set_granted(&self, key: SessionKey, grant: LogGrant) {
         self.store(key.place(), GRANTED, grant as u64);
     }
@@ -172,17 +175,18 @@ impl LogTable {
         self.store(key.place(), GENERATIONS_END, numbers.end);
     }
 
-    /// Removes the log of a session, which is applied.
+    /// Removes the log of a session. The caller has applied all its entries.
     pub fn end(&self, key: SessionKey) {
         self.store(key.place(), KEY, 0);
-        // A log without a key is removed by the next owner.
+        // If this call fails, a later [`LogTable::begin`] or the next owner removes the log.
         let _ = host::call(|| fs::remove_file(log_path(&self.directory, key.place())));
     }
 }
 
 impl Drop for LogTable {
     fn drop(&mut self) {
-        // If each session has ended, each log is applied. A table with a key stays for the next owner.
+        // If all sessions have ended, all logs are applied, and the table goes. A table with a key stays for
+        // the next owner.
         let words = self.slots.words();
         if words.chunks(SLOT_WORDS).all(|slot| slot[KEY].load(Ordering::Relaxed) == 0) {
             let _ = host::call(|| fs::remove_file(self.directory.join(TABLE)));
@@ -204,11 +208,11 @@ pub(crate) struct LeftLog {
     place: usize,
 }
 
-/// Returns the logs that a dead service has left in the directory of a volume, whose owner has the number
-/// `owner` now. If `to_change` is false, the files are opened only for reading.
+/// Returns the logs that a dead service has left in the directory of a volume. `owner` is the number of the
+/// present owner. If `to_change` is false, the files are opened only for reading.
 pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Result<Vec<LeftLog>> {
     let HostPlace::Directory(directory) = place else { return Ok(Vec::new()) };
-    let mut options = private();
+    let mut options = private_file_options();
     options.write(to_change);
     let failed = |source| io_fault("reading the change logs of the volume", source);
     let table = match host::open(&options, directory.join(TABLE)) {
@@ -219,11 +223,11 @@ pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Re
         Err(error) => return Err(failed(error)),
     };
     let mut logs = Vec::new();
-    for place in 0..MOST_SESSIONS {
+    for session_place in 0..MOST_SESSIONS {
         let mut slot = Slot::new_zeroed();
-        let read = host::read_exact_at(&table, slot.as_mut_bytes(), (place * SLOT_BYTES) as u64);
+        let read = host::read_exact_at(&table, slot.as_mut_bytes(), (session_place * SLOT_BYTES) as u64);
         match read {
-            // A later owner than this one left the table of a later state of the volume.
+            // A key of an owner after this one shows that the table belongs to a later state of the volume.
             Ok(()) if slot.0[KEY] != 0 && SessionKey::from_raw(slot.0[KEY]).is_after_owner(owner) => {
                 tracing::error!("the change logs belong to a later state of the volume");
                 return Ok(Vec::new());
@@ -234,7 +238,7 @@ pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Re
             Ok(()) => continue,
             Err(error) => return Err(failed(error)),
         }
-        let file = match host::open(&options, log_path(directory, place)) {
+        let file = match host::open(&options, log_path(directory, session_place)) {
             Ok(file) => file,
             // An earlier owner has applied and removed this log.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -245,7 +249,7 @@ pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Re
         let who = Credentials::new(slot.0[IDS] as u32, (slot.0[IDS] >> 32) as u32, &groups);
         let table = host::try_clone(&table).map_err(failed)?;
         let generations = slot.0[GENERATION]..slot.0[GENERATIONS_END];
-        logs.push(LeftLog { file, who, applied: slot.0[APPLIED], generations, table, place });
+        logs.push(LeftLog { file, who, applied: slot.0[APPLIED], generations, table, place: session_place });
     }
     Ok(logs)
 }
@@ -257,23 +261,24 @@ pub(crate) fn has_left_logs(place: HostPlace<'_>) -> bool {
 
 /// True if a dead service has left entries that are not applied, or if its logs cannot be read.
 pub fn has_unapplied_entries(volume: &Path) -> bool {
-    // Every log counts, also one of a later owner.
+    // Every log counts, even one of a later owner.
     let logs = left_logs(HostPlace::of(volume), false, u64::MAX);
     let has_entry = |log: &LeftLog| log.tail(false).map_or(true, |tail| tail > log.applied);
     logs.map_or(true, |logs| logs.iter().any(has_entry))
 }
 
-/// Removes the table and all logs, which are applied.
+/// Removes the table and all logs. The caller has applied all their entries.
 pub(crate) fn remove_left(place: HostPlace<'_>) {
     let HostPlace::Directory(directory) = place else { return };
     if !has_left_logs(place) {
         return;
     }
-    let is_gone = |place: usize| match host::call(|| fs::remove_file(log_path(directory, place))) {
-        Ok(()) => true,
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
-    };
-    // The table goes last. With it, the next owner finds the logs that are left.
+    let is_gone =
+        |session_place: usize| match host::call(|| fs::remove_file(log_path(directory, session_place))) {
+            Ok(()) => true,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+    // The table is removed last, because the next owner finds the logs only by the table.
     if (0..MOST_SESSIONS).all(is_gone) {
         let _ = host::call(|| fs::remove_file(directory.join(TABLE)));
     }
@@ -285,14 +290,15 @@ impl LeftLog {
     pub(crate) fn tail(&self, to_change: bool) -> Result<u64> {
         let failed = |source| io_fault("reading a change log", source);
         if to_change {
-            self.write_word(CLOSED, 1)?;
+            self.write_word(CLOSED_WORD, 1)?;
         }
         let mut tail = [0; 8];
-        match host::read_exact_at(&self.file, &mut tail, TAIL as u64 * 8) {
+        match host::read_exact_at(&self.file, &mut tail, TAIL_WORD as u64 * 8) {
             // The client has shortened its file.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(self.applied),
-            // The client stores the position here after it has moved the end of the log in the lanes, from
-            // which the service reads it.
+            // The client first moves the end of the log in the lanes, from which the service reads it. Then
+            // it stores the position here. So the service may have applied more entries than this position
+            // says.
             read => read.map_err(failed).map(|()| u64::from_le_bytes(tail).max(self.applied)),
         }
     }
@@ -308,9 +314,9 @@ impl LeftLog {
     /// applied.
     pub(crate) fn finish(&self, position: u64, failed: bool) -> Result<()> {
         if failed {
-            self.write_word(FAILED, 1)?;
+            self.write_word(FAILED_WORD, 1)?;
         }
-        self.write_word(FINAL, position + 1)
+        self.write_word(FINAL_WORD, position + 1)
     }
 
     fn write_word(&self, word: usize, value: u64) -> Result<()> {

@@ -1,6 +1,6 @@
 //! A volume on a block device. The device holds the segment of the volume, and after it the journal.
 //!
-//! The open descriptor of the device holds two locks. By the first (`O_EXCL`), the kernel gives a device
+//! The open descriptor of the device holds two locks. The first is `O_EXCL`: the kernel gives a device
 //! exclusively to one mount or one descriptor. The second is a lock of the whole file (`flock`), which also
 //! stops programs that take only this lock before they probe a device. Both locks end when the last copy of
 //! the descriptor is closed, so a forked child holds them too. Readers share the second lock, and do not take
@@ -39,18 +39,18 @@ use crate::{Errno, Error, Result};
 /// tables. 1 MiB covers all common signatures.
 const SIGNATURES_BYTES: u64 = 1 << 20;
 
-/// Claims the device at `path` for a new volume that fills it, lets `fill` write the volume, and returns the
+/// Locks the device at `path` for a new volume that fills it, lets `fill` write the volume, and returns the
 /// result of `fill`. After an error the device can be used for another volume.
 pub(super) fn create<T>(
     path: &Path,
     options: &Options,
     fill: impl FnOnce(Medium, Hold) -> Result<T>,
 ) -> Result<T> {
-    let (file, place) = (claim(path, Sharing::Exclusive)?, path.display().to_string());
-    let (mapped, held) = (again(&file, path)?, again(&file, path)?);
-    let new = NewVolume::measure(&file, options, &place)?;
+    let (file, shown_path) = (lock_device(path, Sharing::Exclusive)?, path.display().to_string());
+    let (mapped, held) = (duplicate_locked(&file, path)?, duplicate_locked(&file, path)?);
+    let new = NewVolume::measure(&file, options, &shown_path)?;
     // Old signatures and an old superblock must be gone before the new volume can be found.
-    new.clear(&file).map_err(failed(&place, "cannot be written"))?;
+    new.clear(&file).map_err(failed(&shown_path, "cannot be written"))?;
     let done = new.format(mapped, options).and_then(|medium| fill(medium, Hold::Device(held)));
     if done.is_err() {
         // A failure of this clean-up is ignored, because the caller needs the first error.
@@ -59,20 +59,20 @@ pub(super) fn create<T>(
     done
 }
 
-/// Claims the device at `path` and opens the volume on it.
+/// Locks the device at `path` and opens the volume on it.
 pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
-    let file = claim(path, Sharing::Exclusive)?;
-    Ok((mount(&file, paged, &path.display().to_string())?, Hold::Device(file)))
+    let file = lock_device(path, Sharing::Exclusive)?;
+    Ok((open_volume(&file, paged, &path.display().to_string())?, Hold::Device(file)))
 }
 
-/// Returns another descriptor of a claimed device, under the same claim.
-pub(super) fn again(file: &File, path: &Path) -> Result<File> {
+/// Returns another descriptor of a locked device, under the same locks.
+pub(super) fn duplicate_locked(file: &File, path: &Path) -> Result<File> {
     duplicate(file, &path.display().to_string())
 }
 
 /// Returns the size of the largest volume that fits on the device, with or without checksums of its pages.
-pub(super) fn room(file: &File, checksums: bool, place: &str) -> Result<u64> {
-    Ok(Medium::volume_bytes_on(size(file).map_err(failed(place, "cannot be measured"))?, checksums))
+pub(super) fn room(file: &File, checksums: bool, shown_path: &str) -> Result<u64> {
+    Ok(Medium::volume_bytes_on(size(file).map_err(failed(shown_path, "cannot be measured"))?, checksums))
 }
 
 #[track_caller]
@@ -80,17 +80,18 @@ fn size(mut file: &File) -> io::Result<u64> {
     host::call(|| file.seek(SeekFrom::End(0)))
 }
 
-/// Claims the device at `path`, and opens an overlay of it in memory. No change reaches the device.
+/// Locks the device at `path`, and opens an overlay of it in memory. No change reaches the device.
 pub(super) fn open_copy(path: &Path, paged: PagedOptions, sharing: Sharing) -> Result<(Medium, Hold)> {
-    let (file, place) = (claim(path, sharing)?, path.display().to_string());
-    let medium = paged_on(Overlay::new(blocks_of_volume(&file, Purpose::Reading, &place)?), paged, &place)?;
+    let (file, shown_path) = (lock_device(path, sharing)?, path.display().to_string());
+    let medium =
+        paged_on(Overlay::new(blocks_of_volume(&file, Purpose::Reading, &shown_path)?), paged, &shown_path)?;
     Ok((medium, Hold::Device(file)))
 }
 
 /// Opens and locks a device. Until the returned file and all copies of its descriptor are closed, every other
-/// claim of the device fails, even a claim by this process. Shared claims are the exception: they do not
-/// exclude each other. With a shared claim the file is open only for reading.
-pub(crate) fn claim(path: &Path, sharing: Sharing) -> Result<File> {
+/// call for the device fails, even a call by this process. Shared locks are the exception: they do not
+/// exclude each other. With a shared lock the file is open only for reading.
+pub(crate) fn lock_device(path: &Path, sharing: Sharing) -> Result<File> {
     let in_use = || {
         let what = "in use: it is mounted, or another process (or this one) has it open";
         Error::volume(&path.display().to_string(), what, Errno::BUSY)
@@ -115,9 +116,9 @@ pub(crate) fn claim(path: &Path, sharing: Sharing) -> Result<File> {
     }
 }
 
-pub(super) fn failed(place: &str, doing: &str) -> impl FnOnce(io::Error) -> Error {
-    let (place, doing) = (place.to_string(), doing.to_string());
-    move |error| host_error(Path::new(&place), &doing, &error)
+pub(super) fn failed(shown_path: &str, doing: &str) -> impl FnOnce(io::Error) -> Error {
+    let (shown_path, doing) = (shown_path.to_string(), doing.to_string());
+    move |error| host_error(Path::new(&shown_path), &doing, &error)
 }
 
 /// A new volume that will fill a device.
@@ -133,26 +134,26 @@ impl NewVolume {
     /// Measures the device for a new volume. Refuses the media `dram` and `pmem`, and a device that is too
     /// small or too large. Also refuses a device that has non-zero bytes in its first or last MiB, unless the
     /// option `overwrite` is set.
-    pub(crate) fn measure(file: &File, options: &Options, place: &str) -> Result<NewVolume> {
+    pub(crate) fn measure(file: &File, options: &Options, shown_path: &str) -> Result<NewVolume> {
         if matches!(options.medium, MediumChoice::Dram | MediumChoice::Pmem) {
             let what = "a volume on a block device has the medium paged: choose paged, \
                         or make a file system on the device";
-            return Err(Error::volume(place, what, Errno::INVAL));
+            return Err(Error::volume(shown_path, what, Errno::INVAL));
         }
-        let size = size(file).map_err(failed(place, "cannot be measured"))?;
+        let size = size(file).map_err(failed(shown_path, "cannot be measured"))?;
         let bytes = Medium::volume_bytes_on(size, options.checksums);
         if bytes < MIN_HOST_BYTES {
             let what = format!(
                 "a device of {size} bytes is too small: it needs 1 MiB for a volume and 1 MiB for a journal"
             );
-            return Err(Error::volume(place, what, Errno::INVAL));
+            return Err(Error::volume(shown_path, what, Errno::INVAL));
         }
         let geometry = Geometry::new(bytes, options.group_bytes)
-            .map_err(|what| Error::volume(place, what, Errno::INVAL))?;
+            .map_err(|what| Error::volume(shown_path, what, Errno::INVAL))?;
         if !options.overwrite {
-            let occupied = occupant(file, size).map_err(failed(place, "cannot be read"))?;
+            let occupied = occupant(file, size).map_err(failed(shown_path, "cannot be read"))?;
             if let Some(what) = occupied {
-                return Err(Error::volume(place, what, Errno::EXIST));
+                return Err(Error::volume(shown_path, what, Errno::EXIST));
             }
         }
         let start =
@@ -189,7 +190,7 @@ fn zero(file: &File, range: &Range<u64>) -> io::Result<()> {
     })
 }
 
-/// Returns a description of the present content of the device; `None` if its first and last MiB are zeros.
+/// Returns a description of the current content of the device; `None` if its first and last MiB are zeros.
 fn occupant(file: &File, size: u64) -> io::Result<Option<&'static str>> {
     if FirstPages::read(file)?.is_some_and(|start| start.has_volume()) {
         return Ok(Some("there is an Eyrie volume on it"));
@@ -207,42 +208,42 @@ fn occupant(file: &File, size: u64) -> io::Result<Option<&'static str>> {
 }
 
 /// Opens the volume on the device.
-pub(crate) fn mount(file: &File, paged: PagedOptions, place: &str) -> Result<Medium> {
-    paged_on(blocks_of_volume(file, Purpose::Changes, place)?, paged, place)
+pub(crate) fn open_volume(file: &File, paged: PagedOptions, shown_path: &str) -> Result<Medium> {
+    paged_on(blocks_of_volume(file, Purpose::Changes, shown_path)?, paged, shown_path)
 }
 
 /// Returns the blocks of the device, up to the end of the bytes that the volume takes. Returns all blocks if
 /// no whole copy of the superblock records this end. Refuses a device that ends before this end.
-fn blocks_of_volume(file: &File, purpose: Purpose, place: &str) -> Result<FileBlocks> {
-    let start = FirstPages::read(file).map_err(failed(place, "cannot be read"))?;
+fn blocks_of_volume(file: &File, purpose: Purpose, shown_path: &str) -> Result<FileBlocks> {
+    let start = FirstPages::read(file).map_err(failed(shown_path, "cannot be read"))?;
     let Some(start) = start.filter(FirstPages::has_volume) else {
         return Err(Error::volume(
-            place,
+            shown_path,
             "not an Eyrie volume (or its creation did not finish)",
             Errno::INVAL,
         ));
     };
-    start.check_known(purpose, place)?;
-    let size = size(file).map_err(failed(place, "cannot be measured"))?;
-    let blocks = blocks(duplicate(file, place)?);
+    start.check_known(purpose, shown_path)?;
+    let size = size(file).map_err(failed(shown_path, "cannot be measured"))?;
+    let blocks = blocks(duplicate(file, shown_path)?);
     match start.device_bytes() {
         Some(taken) if taken > size => {
             let what = format!(
                 "truncated volume: it takes {taken} bytes of its device, which now has {size}; \
                  make the device larger again"
             );
-            Err(Error::volume(place, what, Errno::IO))
+            Err(Error::volume(shown_path, what, Errno::IO))
         }
         Some(taken) => Ok(blocks.up_to(taken)),
         None => Ok(blocks),
     }
 }
 
-fn paged_on(blocks: impl Blocks + 'static, paged: PagedOptions, place: &str) -> Result<Medium> {
+fn paged_on(blocks: impl Blocks + 'static, paged: PagedOptions, shown_path: &str) -> Result<Medium> {
     match Medium::paged(Arc::new(blocks), paged) {
         Err(Fault::NotPaged) => {
             let what = "damaged volume: no journal follows it on the device";
-            Err(Error::volume(place, what, Errno::IO))
+            Err(Error::volume(shown_path, what, Errno::IO))
         }
         mapped => Ok(mapped?),
     }

@@ -160,7 +160,7 @@ pub(super) fn open_copy(path: &Path, paged: PagedOptions, sharing: Sharing) -> R
 }
 
 /// Locks the volume in directory `path`, and opens its segment. If the lock is shared, the file is open only
-/// for reading, else also for writing.
+/// for reading. Otherwise it is open for writing, too.
 fn lock_and_open(path: &Path, sharing: Sharing) -> Result<(HostLock, File)> {
     let place = path.display().to_string();
     let directory = host::metadata(path).map_err(|error| host_error(path, "cannot be opened", &error))?;
@@ -183,8 +183,8 @@ fn lock_and_open(path: &Path, sharing: Sharing) -> Result<(HostLock, File)> {
     Ok((lock, segment_file(path, sharing)?))
 }
 
-/// Opens the file of segment 0. If the volume is shared, the file is open only for reading, else also for
-/// writing.
+/// Opens the file of segment 0. If the volume is shared, the file is open only for reading. Otherwise it is
+/// open for writing, too.
 pub(super) fn segment_file(path: &Path, sharing: Sharing) -> Result<File> {
     let segment = path.join(SEGMENT_FILE);
     let mut options = OpenOptions::new();

@@ -35,7 +35,7 @@ pub(crate) enum Hold {
     Directory {
         _lock: Arc<HostLock>,
     },
-    /// The claimed device itself.
+    /// The locked device itself.
     Device(File),
 }
 
@@ -188,7 +188,7 @@ fn segment_has_readers(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Locks a file by flock(2). Returns false if another process has a conflicting lock.
+/// Locks a file by flock(2). Returns false if another open of the file has a conflicting lock.
 #[track_caller]
 fn try_flock(file: &File, operation: FlockOperation) -> io::Result<bool> {
     match host::call(|| flock(file, operation)) {

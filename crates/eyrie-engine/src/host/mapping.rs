@@ -1,5 +1,5 @@
-//! Chooses the medium of a volume in a directory of the host. The user's choice and the abilities of the host
-//! decide for a new volume. The superblock records the medium of an existing volume.
+//! Chooses the medium of a volume in a directory of the host. For a new volume, the user's choice and the
+//! abilities of the host decide. The superblock records the medium of an existing volume.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -17,83 +17,90 @@ use crate::{Errno, Error, Result};
 /// persistent memory nor in memory.
 const ON_DISK: MediumChoice = MediumChoice::Paged;
 
-/// Maps the segment of a new volume of `bytes` at `place`, and makes the file as large as the medium needs.
-pub(super) fn map_new(file: &File, bytes: u64, options: &Options, place: &str) -> Result<Medium> {
-    host::set_len(file, bytes).map_err(failed(place, "cannot be made as large as requested"))?;
-    choose(file, bytes, options.medium, options, place)
+/// Maps the segment of a new volume of `bytes` at `shown_path`, and makes the file as large as the medium
+/// needs.
+pub(super) fn map_new(file: &File, bytes: u64, options: &Options, shown_path: &str) -> Result<Medium> {
+    host::set_len(file, bytes).map_err(failed(shown_path, "cannot be made as large as requested"))?;
+    choose(file, bytes, options.medium, options, shown_path)
 }
 
-fn choose(file: &File, bytes: u64, choice: MediumChoice, options: &Options, place: &str) -> Result<Medium> {
+fn choose(
+    file: &File,
+    bytes: u64,
+    choice: MediumChoice,
+    options: &Options,
+    shown_path: &str,
+) -> Result<Medium> {
     let Options { checksums, paged, .. } = *options;
-    let again = || duplicate(file, place);
+    let duplicate_file = || duplicate(file, shown_path);
     if checksums && matches!(choice, MediumChoice::Dram | MediumChoice::Pmem) {
         let what = "only a volume on a disk has checksums: choose the medium paged";
-        return Err(Error::volume(place, what, Errno::INVAL));
+        return Err(Error::volume(shown_path, what, Errno::INVAL));
     }
     match choice {
-        MediumChoice::Auto if checksums => choose(file, bytes, ON_DISK, options, place),
-        MediumChoice::Auto => match Medium::pmem(vec![(again()?, bytes)]) {
+        MediumChoice::Auto if checksums => choose(file, bytes, ON_DISK, options, shown_path),
+        MediumChoice::Auto => match Medium::pmem(vec![(duplicate_file()?, bytes)]) {
             Err(Fault::NotSynchronous) if is_memory(file) => {
-                choose(file, bytes, MediumChoice::Dram, options, place)
+                choose(file, bytes, MediumChoice::Dram, options, shown_path)
             }
-            Err(Fault::NotSynchronous) => choose(file, bytes, ON_DISK, options, place),
+            Err(Fault::NotSynchronous) => choose(file, bytes, ON_DISK, options, shown_path),
             mapped => Ok(mapped?),
         },
-        MediumChoice::Dram => Ok(Medium::dram(vec![(again()?, bytes)])?),
-        MediumChoice::Pmem => Medium::pmem(vec![(again()?, bytes)]).map_err(|fault| {
+        MediumChoice::Dram => Ok(Medium::dram(vec![(duplicate_file()?, bytes)])?),
+        MediumChoice::Pmem => Medium::pmem(vec![(duplicate_file()?, bytes)]).map_err(|fault| {
             let advice = "name a place on persistent memory mounted with `-o dax`, or choose the medium dram";
-            explain(fault, place, format!("no persistent memory (the host refuses MAP_SYNC); {advice}"))
+            explain(fault, shown_path, format!("no persistent memory (the host refuses MAP_SYNC); {advice}"))
         }),
         MediumChoice::Paged => {
-            let blocks = blocks(again()?);
+            let blocks = blocks(duplicate_file()?);
             let total = Medium::paged_bytes(bytes, checksums);
-            host::set_len(file, total).map_err(failed(place, "cannot be made as large as requested"))?;
+            host::set_len(file, total).map_err(failed(shown_path, "cannot be made as large as requested"))?;
             Medium::format_paged(&blocks, bytes, checksums)?;
             Ok(Medium::paged(Arc::new(blocks), paged)?)
         }
     }
 }
 
-/// Maps the segment of the volume at `place`, on the medium that its superblock records.
-pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
-    let again = || duplicate(file, place);
+/// Maps the segment of the volume at `shown_path`, on the medium that its superblock records.
+pub(super) fn map(file: &File, bytes: u64, paged: PagedOptions, shown_path: &str) -> Result<Medium> {
+    let duplicate_file = || duplicate(file, shown_path);
     // Only a volume on a disk has a journal. The last pages of any other volume belong to its users, who may
     // have written bytes there that look like a journal.
-    let start = FirstPages::read(file).map_err(failed(place, "cannot be read"))?;
+    let start = FirstPages::read(file).map_err(failed(shown_path, "cannot be read"))?;
     if let Some(start) = start.filter(FirstPages::is_paged) {
-        start.check_known(Purpose::Changes, place)?;
-        match Medium::paged(Arc::new(blocks(again()?)), paged) {
+        start.check_known(Purpose::Changes, shown_path)?;
+        match Medium::paged(Arc::new(blocks(duplicate_file()?)), paged) {
             Err(Fault::NotPaged) => {}
             mapped => return Ok(mapped?),
         }
     }
-    let medium = Medium::dram(vec![(again()?, bytes)])?;
-    match superblock::read(&medium, place)?.block.medium {
-        MEDIUM_PMEM => Medium::pmem(vec![(again()?, bytes)]).map_err(|fault| {
+    let medium = Medium::dram(vec![(duplicate_file()?, bytes)])?;
+    match superblock::read(&medium, shown_path)?.block.medium {
+        MEDIUM_PMEM => Medium::pmem(vec![(duplicate_file()?, bytes)]).map_err(|fault| {
             let what = "made on persistent memory, which this place lacks (the host refuses MAP_SYNC)";
             let advice = "mount its file system with `-o dax` again, or move the volume back to where it was";
-            explain(fault, place, format!("{what}; {advice}"))
+            explain(fault, shown_path, format!("{what}; {advice}"))
         }),
-        MEDIUM_PAGED => Err(without_journal(bytes, place)),
+        MEDIUM_PAGED => Err(without_journal(bytes, shown_path)),
         _ => Ok(medium),
     }
 }
 
 /// Returns the error for a file that has no journal at its end, although its superblock records the medium
 /// `paged`.
-pub(crate) fn without_journal(bytes: u64, place: &str) -> Error {
+pub(crate) fn without_journal(bytes: u64, shown_path: &str) -> Error {
     let what =
         format!("truncated volume: segment 0 has {bytes} bytes and no journal at its end; restore the file");
-    Error::volume(place, what, Errno::IO)
+    Error::volume(shown_path, what, Errno::IO)
 }
 
 /// Maps a copy of the segment of a volume. No change reaches the host.
-pub(super) fn map_copy(file: &File, bytes: u64, paged: PagedOptions, place: &str) -> Result<Medium> {
-    let again = || duplicate(file, place);
-    let start = FirstPages::read(file).map_err(failed(place, "cannot be read"))?;
+pub(super) fn map_copy(file: &File, bytes: u64, paged: PagedOptions, shown_path: &str) -> Result<Medium> {
+    let duplicate_file = || duplicate(file, shown_path);
+    let start = FirstPages::read(file).map_err(failed(shown_path, "cannot be read"))?;
     // Without a superblock the medium is unknown. The code then tries the medium `paged` first.
     if start.as_ref().is_none_or(|start| start.is_paged() || !start.has_volume()) {
-        match Medium::paged(Arc::new(Overlay::new(blocks(again()?))), paged) {
+        match Medium::paged(Arc::new(Overlay::new(blocks(duplicate_file()?))), paged) {
             Err(Fault::NotPaged) => {}
             mapped => return Ok(mapped?),
         }
@@ -103,16 +110,16 @@ pub(super) fn map_copy(file: &File, bytes: u64, paged: PagedOptions, place: &str
     // pages.
     if let Some(whole) = start.and_then(|start| start.bytes_with_checksums()) {
         let whole = whole.min(Medium::most_volume_bytes(bytes, true));
-        let blocks = Arc::new(Overlay::new(blocks(again()?)));
+        let blocks = Arc::new(Overlay::new(blocks(duplicate_file()?)));
         return Ok(Medium::paged_without_journal(blocks, whole, true, paged)?);
     }
     Ok(Medium::copy_of(file, bytes)?)
 }
 
 /// Turns the lack of persistent memory into an error with the text `what`. Other faults pass unchanged.
-fn explain(fault: Fault, place: &str, what: String) -> Error {
+fn explain(fault: Fault, shown_path: &str, what: String) -> Error {
     match fault {
-        Fault::NotSynchronous => Error::volume(place, what, Errno::OPNOTSUPP),
+        Fault::NotSynchronous => Error::volume(shown_path, what, Errno::OPNOTSUPP),
         fault => fault.into(),
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Callers start with [`HostPlace`], which decides if a path leads to a directory or to a device. `directory`
 //! and `device` handle the two kinds of places. `lock` keeps other owners away, including those in this
-//! process. Readers share a volume. `change_logs` has the files of change logs. `mapping` chooses the medium
-//! of a volume in a directory. `resize` changes the size of the file of a volume, or of the part of a device
-//! that a volume takes.
+//! process, but readers can share a volume. `change_logs` has the files of change logs. `mapping` chooses the
+//! medium of a volume in a directory. `resize` changes the size of the file of a volume, or of the part of a
+//! device that a volume takes.
 //!
 //! Invariant: apart from tests, no other module of this crate makes calls to the host about the files or the
 //! device of a volume. Other modules only pass paths on. The one exception is `volume::view`, in which a

@@ -37,7 +37,7 @@ impl<'a> ResizedSegment<'a> {
         checksums: bool,
     ) -> Result<ResizedSegment<'a>> {
         let (is_device, file) = match hold {
-            Some(Hold::Device(file)) => (true, device::again(file, path)?),
+            Some(Hold::Device(file)) => (true, device::duplicate_locked(file, path)?),
             _ => (false, directory::segment_file(path, Sharing::Exclusive)?),
         };
         Ok(ResizedSegment { path, file, is_device, paged, checksums })
@@ -75,7 +75,7 @@ impl<'a> ResizedSegment<'a> {
     /// Maps the segment again.
     pub(crate) fn map(&self) -> Result<Medium> {
         if self.is_device {
-            return device::mount(&self.file, self.paged, &self.place());
+            return device::open_volume(&self.file, self.paged, &self.place());
         }
         directory::map_segment(self.path, &self.file, self.paged)
     }

@@ -26,11 +26,11 @@ pub(super) fn errno_of(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// Returns another descriptor of the file or device of the volume at `place`.
+/// Returns another descriptor of the file or device of the volume at `shown_path`.
 #[track_caller]
-pub(super) fn duplicate(file: &File, place: &str) -> crate::Result<File> {
+pub(super) fn duplicate(file: &File, shown_path: &str) -> crate::Result<File> {
     host::try_clone(file)
-        .map_err(|error| host_error(Path::new(place), "its descriptor cannot be duplicated", &error))
+        .map_err(|error| host_error(Path::new(shown_path), "its descriptor cannot be duplicated", &error))
 }
 
 /// Returns a file or device as blocks. Transfers bypass the page cache of the host if the host supports
@@ -79,9 +79,9 @@ impl FirstPages {
     /// Refuses a volume with a version or with features that this program does not know. Callers that change
     /// the volume make this check before the replay of the journal, so a refused volume stays as it is. A
     /// volume without a whole copy of the superblock passes, because a copy may be in the journal.
-    pub(super) fn check_known(&self, purpose: Purpose, place: &str) -> crate::Result<()> {
+    pub(super) fn check_known(&self, purpose: Purpose, shown_path: &str) -> crate::Result<()> {
         let newest = superblock::newest(&self.0, superblock::is_whole);
-        newest.map_or(Ok(()), |newest| superblock::check_known(&self.0[newest], purpose, place))
+        newest.map_or(Ok(()), |newest| superblock::check_known(&self.0[newest], purpose, shown_path))
     }
 
     /// True if the first pages have the magic number of a superblock. The superblock may be damaged.
@@ -89,8 +89,8 @@ impl FirstPages {
         self.0.iter().any(|copy| copy.magic == MAGIC)
     }
 
-    /// Returns the bytes of the device that the volume takes; `None` if no whole copy of the superblock
-    /// records them.
+    /// Returns the number of bytes of the device that the volume takes; `None` if no whole copy of the
+    /// superblock records this number.
     pub(super) fn device_bytes(&self) -> Option<u64> {
         let copy = &self.0[superblock::newest(&self.0, superblock::is_whole)?];
         Some(copy.disk_bytes.get()).filter(|&bytes| bytes > 0)

@@ -57,7 +57,7 @@ impl PageSet {
         PageSet(self.0.split_off(&page))
     }
 
-    /// Adds pages after `moved` has changed their numbers.
+    /// Adds pages under new numbers. `moved` returns the new number of a page.
     fn extend(&mut self, pages: PageSet, moved: impl Fn(u64) -> u64) {
         self.0.extend(pages.0.into_iter().map(|(first, end)| (moved(first), moved(end))));
     }
@@ -74,7 +74,7 @@ impl FileData {
         self.size
     }
 
-    /// Returns the bytes of all pages that were written or reserved.
+    /// Returns the size in bytes of all pages that were written or reserved.
     pub(super) fn allocated(&self) -> u64 {
         let reserved: u64 = self.reserved.0.iter().map(|(first, end)| end - first).sum();
         let only_written = self.pages.keys().filter(|&&page| !self.reserved.contains(page)).count();
@@ -160,7 +160,7 @@ impl FileData {
     }
 
     /// Inserts a hole of whole pages before the page at `offset`.
-    pub(super) fn insert(&mut self, offset: u64, length: u64) {
+    pub(super) fn insert_hole(&mut self, offset: u64, length: u64) {
         let moved = |number| number + length / PAGE_SIZE;
         let tail = self.pages.split_off(&(offset / PAGE_SIZE));
         self.pages.extend(tail.into_iter().map(|(number, page)| (moved(number), page)));
@@ -169,8 +169,8 @@ impl FileData {
         self.size += length;
     }
 
-    /// Replaces the pages of a range by pages of `source`. The pages that only an allocation reserved become
-    /// holes.
+    /// Replaces the pages of a range by pages of `source`. A page that `source` has reserved but not written
+    /// becomes a hole.
     pub(super) fn clone_range(&mut self, source: &FileData, from: u64, to: u64, length: u64) {
         let (first, end) = (from / PAGE_SIZE, (from + length).div_ceil(PAGE_SIZE));
         let size = self.size.max(to + length);
@@ -246,7 +246,7 @@ mod tests {
         data.reserve(2 * PAGE_SIZE + 1, 3 * PAGE_SIZE + 1);
         data.punch(0, 2 * PAGE_SIZE);
         data.punch(3 * PAGE_SIZE + 1, 4 * PAGE_SIZE);
-        data.insert(3 * PAGE_SIZE, 5 * PAGE_SIZE);
+        data.insert_hole(3 * PAGE_SIZE, 5 * PAGE_SIZE);
         data.punch(2 * PAGE_SIZE, 8 * PAGE_SIZE);
         assert!(data.has_storage());
         data.collapse(0, 8 * PAGE_SIZE);

@@ -76,7 +76,7 @@ impl ModelState {
         self.limits = Some(limits);
     }
 
-    /// Returns the usage and the limits of each account that has any, without bytes.
+    /// Returns the usage and the limits of each account that has any. The usage counts no bytes.
     pub(super) fn quota_reports(&self) -> Option<Vec<QuotaReport>> {
         let limits = self.limits.as_ref()?;
         let mut files = BTreeMap::<QuotaId, u64>::new();

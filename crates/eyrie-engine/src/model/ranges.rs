@@ -39,7 +39,7 @@ impl ModelState {
                 if data.end_of_storage() > FILE_MAX.next_multiple_of(PAGE_SIZE) - length {
                     return Err(Error::Invalid("storage past the end would move past the largest offset"));
                 }
-                data.insert(offset, length);
+                data.insert_hole(offset, length);
             }
             FallocateMode::CollapseRange => {
                 return Err(Error::Invalid("the range must end before the end of the file"));

@@ -40,7 +40,8 @@ impl Pointer {
         Pointer(Pointer::leaf(extent).0 | Pointer::UNWRITTEN)
     }
 
-    /// Returns the same pointer to data, with the bit for pages to which other pointers may lead.
+    /// Returns the same pointer to data with the shared bit, which says that other pointers may lead to its
+    /// pages.
     #[must_use]
     pub(crate) fn shared(self) -> Pointer {
         debug_assert!(self.is_leaf() && !self.is_unwritten());

@@ -10,8 +10,8 @@ use crate::extent::Extent;
 use crate::volume::VolumeView;
 use crate::{Error, Kind, ObjectId, Result};
 
-/// Verifies the header of an object, and calls `visit` with each extent of the object's storage, and with
-/// true if the pointer to the extent has the shared bit.
+/// Verifies the header of an object, and calls `visit` for each extent of the object's storage. The second
+/// argument of `visit` is true if the pointer to the extent has the shared bit.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `visit`.

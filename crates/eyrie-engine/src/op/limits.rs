@@ -1,4 +1,4 @@
-//! Limits of names, values and sizes, and a name that is special.
+//! Limits of names, values and sizes, and the name of a special extended attribute.
 
 /// Maximum length of the name of an entry or key, in bytes.
 ///
@@ -25,7 +25,7 @@ pub const XATTR_SIZE_MAX: usize = 64 << 10;
 pub const XATTR_LIST_MAX: usize = 64 << 10;
 
 /// Name of the extended attribute with the capabilities of a program. Each change of the bytes of a file
-/// removes it in the same commit, also a change by the superuser.
+/// removes this attribute in the same commit, even a change by the superuser.
 pub const CAPABILITY_XATTR: &[u8] = b"security.capability";
 /// Maximum length of the target of a symbolic link, in bytes.
 pub const TARGET_MAX: usize = 4095;

@@ -215,7 +215,7 @@ impl SetIds {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AclKind {
-    /// Decides about the rights of an object.
+    /// Decides the rights to an object.
     Access,
     /// Is inherited by the objects that are made in a directory.
     Default,
@@ -233,15 +233,16 @@ impl AclKind {
         }
     }
 
-    /// Returns the kind of ACL that the extended attribute `name` is. `None` if it is another attribute.
+    /// Returns the kind of the ACL that the extended attribute `name` holds. `None` if this attribute holds
+    /// no ACL.
     pub fn of_name(name: &[u8]) -> Option<AclKind> {
         AclKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
 bitflags::bitflags! {
-    /// The inode flags that a volume has. They are a part of the flags that chattr(1) sets, and have the same
-    /// values as in Linux. Only files and directories have such flags.
+    /// The inode flags that a volume has. They are a subset of the flags that chattr(1) sets, and have the
+    /// same values as in Linux. Only files and directories have such flags.
     ///
     /// ```
     /// use eyrie_engine::InodeFlags;
@@ -251,11 +252,11 @@ bitflags::bitflags! {
     /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct InodeFlags: u8 {
-        /// Nobody changes the bytes, the attributes and the names of the object. Nobody changes the entries
-        /// of a directory with this flag.
+        /// Nobody can change the bytes, the attributes or the names of the object, or the entries of a
+        /// directory. Handles that were opened before the flag was set can still write.
         const IMMUTABLE = 0x10;
-        /// A file is only appended to, and a directory only gets new entries. Nobody changes the attributes
-        /// and the names of the object.
+        /// A file can only be appended to, and a directory can only get new entries. Nobody can change the
+        /// attributes or the names of the object, but a call can set its times to the present time.
         const APPEND_ONLY = 0x20;
     }
 }
@@ -282,8 +283,8 @@ pub struct AttributeChange {
     pub modified: Option<Time>,
     /// Inode flags of a file or a directory.
     pub flags: Option<InodeFlags>,
-    /// Project id of the tree to which the object belongs, or 0. New objects in a directory inherit it while
-    /// the volume has quotas.
+    /// Project id of the tree to which the object belongs, or 0. New objects in a directory inherit its
+    /// project id while the volume has quotas.
     pub project: Option<u32>,
 }
 
@@ -305,7 +306,8 @@ pub enum Op<'a> {
     /// inherits the default ACL of `dir`, but no entry leads to the file. The file lives as long as a handle
     /// keeps it open, so the caller [opens](crate::Engine::open) it at once. That open may fail with `Stale`,
     /// because the last close in a stripe of objects frees all orphans of the stripe that nothing keeps open,
-    /// also a new file. `Link` can give the file its first name if `linkable` is true.
+    /// and the new file is such an orphan until it is open. `Link` can give the file its first name if
+    /// `linkable` is true.
     CreateUnnamed { dir: ObjectId, id: ObjectId, owner: Owner, linkable: bool, time: Time },
     /// Gives another name to an object that is not a directory, or the first name to a linkable file of
     /// `CreateUnnamed`. The directory must have no entry with this name. An object that has lost its last

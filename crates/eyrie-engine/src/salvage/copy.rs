@@ -32,7 +32,7 @@ struct LostRange {
     error: Error,
 }
 
-type Either = std::result::Result<ReadableRange, LostRange>;
+type SalvagedRange = std::result::Result<ReadableRange, LostRange>;
 
 /// Returns the number of a device.
 fn device(object: &DamagedObject) -> Result<u64> {
@@ -170,7 +170,7 @@ impl Salvage<'_> {
     }
 
     /// Calls `show` with the readable and the lost ranges of a file.
-    fn parts(&self, object: &DamagedObject, show: &mut dyn FnMut(Either) -> Result<()>) -> Result<()> {
+    fn parts(&self, object: &DamagedObject, show: &mut dyn FnMut(SalvagedRange) -> Result<()>) -> Result<()> {
         let from = &self.from;
         mfile::salvage(from.medium(), object.file, &mut |part| match part {
             SalvagedPart::Node(_) => Ok(()),

@@ -55,7 +55,7 @@ impl Salvage<'_> {
         let slots = self.from.volume.marks();
         let (named, mut found) = (self.named(), Vec::new());
         let is_nameless =
-            |object: &DamagedObject| object.is_marked && !object.is_unlinked && !named.contains(&object.id);
+            |object: &DamagedObject| object.has_magic && !object.is_unlinked && !named.contains(&object.id);
         for slot in slots.unmarked_headers() {
             let mut ids = KINDS.filter_map(|kind| ObjectId::from_raw(slot.raw() | u64::from(kind)));
             found.extend(ids.find_map(|id| self.from.object(id).ok().filter(is_nameless)));
@@ -64,12 +64,12 @@ impl Salvage<'_> {
     }
 
     /// Copies a nameless object into `lost+found`, unless it is copied already, its content cannot be copied,
-    /// or [`Salvage::claim`] returns true for it.
+    /// or [`Salvage::mark_storage`] returns true for it.
     fn found(&mut self, object: DamagedObject) -> Result<()> {
         if self.is_copied(object.id) {
             return Ok(());
         }
-        if self.claim(&object) {
+        if self.mark_storage(&object) {
             self.lose(
                 &found_path(&object),
                 "left out: it has no name, and some of its bytes belong to other objects",

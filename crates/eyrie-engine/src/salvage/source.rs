@@ -26,7 +26,7 @@ pub(super) struct DamagedObject {
     pub is_unlinked: bool,
     /// True if the first line of the header has the magic number of an object, and the kind that the id
     /// names.
-    pub is_marked: bool,
+    pub has_magic: bool,
     pub created: Time,
     pub changed: Time,
     times_version: u32,
@@ -107,7 +107,7 @@ impl<'v> DamagedVolume<'v> {
             parent: ObjectId::from_raw(cold.parent_or_device).filter(|_| id.is_directory()),
             is_sealed: hot.selector.sealed(),
             is_unlinked: hot.selector.unlinked() || cold.links == 0,
-            is_marked: identity.is_some(),
+            has_magic: identity.is_some(),
             created: time(identity.map_or(changed, |identity| {
                 Time::new(identity.created_seconds, identity.created_nanoseconds)
             })),
@@ -135,30 +135,30 @@ impl<'v> DamagedVolume<'v> {
         }
     }
 
-    /// Claims the storage of an object. Returns true if another object has claimed some of this storage
-    /// before, or if some of it is in a header chunk. Damaged parts are skipped, because the copy of the
-    /// object reports them.
-    pub fn claim(&self, object: &DamagedObject) -> bool {
+    /// Marks the storage of an object. Returns true if another object has marked some of this storage before,
+    /// or if some of it is in a header chunk. Damaged parts are skipped, because the copy of the object
+    /// reports them.
+    pub fn mark_storage(&self, object: &DamagedObject) -> bool {
         let mut contested = false;
-        let mut claim = |extent: Extent, is_shared: bool| {
+        let mut mark = |extent: Extent, is_shared: bool| {
             let marked = self.marks.mark(extent, is_shared);
             contested |= matches!(marked, Err(Overlap::TwoOwners | Overlap::HeaderChunk));
         };
         if let Ok(Some(extent)) = object.xattrs.extent() {
-            claim(extent, false);
+            mark(extent, false);
         }
         if object.id.is_directory() {
             let collection = Collection::new(self.volume, object.file.root);
-            // Storage behind the first damage may stay unclaimed.
+            // Storage behind the first damage may stay unmarked.
             let _ = collection.visit_storage(&mut |extent| {
-                claim(extent, false);
+                mark(extent, false);
                 Ok(())
             });
         } else if object.id.kind().has_data() {
             let visited = mfile::salvage(self.medium(), object.file, &mut |part| {
                 match part {
-                    SalvagedPart::Node(extent) => claim(extent, false),
-                    SalvagedPart::Data(data) => claim(data.extent, data.is_shared),
+                    SalvagedPart::Node(extent) => mark(extent, false),
+                    SalvagedPart::Data(data) => mark(data.extent, data.is_shared),
                     SalvagedPart::Lost(..) => {}
                 }
                 Ok(())

@@ -58,11 +58,11 @@ pub(super) struct Salvage<'a> {
     pub(super) waiting: Vec<Waiting>,
     /// Directories whose entries were walked. Their times are set last.
     filled: Vec<Waiting>,
-    /// Objects that have claimed their storage. The value is the result of [`DamagedVolume::claim`].
-    claimed: HashMap<ObjectId, bool>,
-    /// Objects that got a second name. The link changed their change time, which is set again last.
+    /// Objects whose storage is marked. The value is the result of [`DamagedVolume::mark_storage`].
+    storage_was_taken: HashMap<ObjectId, bool>,
+    /// Objects that got a second name. The link changed their change time, which is restored at the end.
     linked: Vec<Waiting>,
-    /// Objects other than directories for which [`Salvage::claim`] returned true.
+    /// Objects other than directories for which [`Salvage::mark_storage`] returned true.
     contested: Vec<FoundChild>,
     /// Objects with a readable name, but with contents that cannot be copied. Their loss is recorded.
     refused: HashSet<ObjectId>,
@@ -82,7 +82,7 @@ impl<'a> Salvage<'a> {
             waiting: Vec::new(),
             filled: Vec::new(),
             linked: Vec::new(),
-            claimed: HashMap::new(),
+            storage_was_taken: HashMap::new(),
             contested: Vec::new(),
             refused: HashSet::new(),
             doubtful: Vec::new(),
@@ -157,7 +157,7 @@ impl<'a> Salvage<'a> {
         };
         match found {
             Ok(object) => {
-                self.claim(&object);
+                self.mark_storage(&object);
                 let id = self.to.root();
                 self.copied.insert(object.id, Copied { id, links: 1, names: 1, path: None });
                 self.waiting.push(Waiting { object, id, path: Vec::new() });
@@ -243,20 +243,20 @@ impl<'a> Salvage<'a> {
             Ok(object) if id.is_directory() && object.parent != parent => {
                 self.doubtful.push(FoundChild { dir, path, object });
             }
-            Ok(object) if self.claim(&object) => self.contested.push(FoundChild { dir, path, object }),
+            Ok(object) if self.mark_storage(&object) => self.contested.push(FoundChild { dir, path, object }),
             Ok(object) => self.enter(dir, path, object)?,
             Err(error) => self.lose(&path, &words(&error)),
         }
         Ok(())
     }
 
-    /// Claims an object's storage. Returns true if an earlier claimant has some of this storage, or if some
+    /// Marks the storage of an object. Returns true if an earlier object has some of this storage, or if some
     /// of it is in a header chunk. Always returns false for a directory, because each of its entries is
     /// checked on its own.
-    pub fn claim(&mut self, object: &DamagedObject) -> bool {
+    pub fn mark_storage(&mut self, object: &DamagedObject) -> bool {
         let _pin = pin();
         let from = &self.from;
-        let contested = self.claimed.entry(object.id).or_insert_with(|| from.claim(object));
+        let contested = self.storage_was_taken.entry(object.id).or_insert_with(|| from.mark_storage(object));
         *contested && !object.id.is_directory()
     }
 
@@ -292,7 +292,7 @@ impl<'a> Salvage<'a> {
             Kind::File => self.done.files += 1,
             _ => self.done.others += 1,
         }
-        if !object.is_marked {
+        if !object.has_magic {
             self.lose(&path, "its creation time is lost: object header with a wrong magic number or kind");
         }
         let links = if object.id.is_directory() { 1 } else { object.links };

@@ -12,7 +12,7 @@ use super::Scm;
 use super::features::Feature;
 use super::locks::LockedParent;
 use crate::access::{self, Acl};
-use crate::engine::Guards;
+use crate::engine::StoredProtection;
 use crate::object::header::{Cold, Header, Hot, HotChange};
 use crate::object::xattr::{self, XattrRoot};
 use crate::op::AclKind;
@@ -38,14 +38,14 @@ impl VolumeView {
     ///
     /// # Errors
     /// Those of that call.
-    pub fn read_guards(&self, id: ObjectId) -> Result<Guards> {
+    pub fn read_guards(&self, id: ObjectId) -> Result<StoredProtection> {
         let _pin = pin();
         let header = self.header(id)?;
         let (_, cold) = header.hot_and_cold(self.medium())?;
         let owner = Owner { mode: cold.mode, uid: cold.uid, gid: cold.gid };
         let access_acl =
             if cold.flags & Cold::ACCESS_ACL == 0 { None } else { self.access_acl(header, &cold)? };
-        Ok(Guards {
+        Ok(StoredProtection {
             owner,
             access_acl,
             has_default_acl: cold.flags & Cold::DEFAULT_ACL != 0,
@@ -53,7 +53,8 @@ impl VolumeView {
         })
     }
 
-    /// Returns the access ACL of an object, with the rights in its mode. The caller holds a pin.
+    /// Returns the access ACL of an object, completed with the rights that the mode of the object has. The
+    /// caller holds a pin.
     #[cold]
     fn access_acl(&self, header: Header, cold: &Cold) -> Result<Option<Vec<u8>>> {
         let acl = stored(self.medium(), header, cold, AclKind::Access)?;

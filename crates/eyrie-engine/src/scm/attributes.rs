@@ -226,7 +226,7 @@ impl Scm {
             let (_, cold) = self.header(self.root)?.hot_and_cold(self.medium())?;
             without_limits(|| self.change_xattrs(self.root, cold.changed(), |flags| flags, set))
         };
-        // Without room for the change, the grace times begin again.
+        // If the change cannot be stored, the grace times begin again at the next open.
         let _ = store();
     }
 }

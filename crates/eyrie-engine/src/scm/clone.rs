@@ -56,7 +56,8 @@ fn cloned_length(
 }
 
 impl Scm {
-    /// Gives the bytes of a range of `source` to `target`. A length of 0 means the bytes up to the end.
+    /// Makes `target` share the bytes of a range of `source`. A length of 0 means the bytes up to the end of
+    /// `source`.
     #[inline(never)]
     pub(super) fn clone_range(
         &self,
@@ -97,7 +98,8 @@ impl Scm {
             source.root_at(before.selector),
             (range.from, range.from + range.length),
         )?;
-        // The root of the source may have got the bit. It may also be the root of the target.
+        // The root of the source may have got the shared bit. If source and target are one file, this root is
+        // also that of the target.
         let (shared, hot) = (source.hot(medium)?, target.hot(medium)?);
         let clone = mfile::clone_range(
             &mut transaction,
@@ -109,7 +111,7 @@ impl Scm {
         let change = HotChange::data(clone.root, hot.size.max(range.to + range.length), touch.time);
         self.change_data(&mut transaction, target, &hot, change, touch.set_ids, makes_holes)?;
         // The counts grow before the commit, because the commit may also drop pointers to the same pages.
-        // Until then they overstate, so no page becomes free too early.
+        // Until the commit the counts are too high, so no page becomes free too early.
         let space = self.volume.space();
         space.share(&clone.shared);
         self.commit_charged(&mut transaction, target, &clone.shared, touch.time)

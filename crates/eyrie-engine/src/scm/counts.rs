@@ -32,14 +32,14 @@ use crate::{Attributes, ObjectId, Result, Time};
 /// the locks of all shards.
 const ATTEMPTS: usize = 100;
 /// Minimum number of buckets of a directory that gets a summary. From this number on, growth gives no entry
-/// another shard. So the entries of a shard stay the same, and one partial sum counts them. A directory that
-/// may shrink below this number loses its summary.
+/// another shard. So each entry stays in its shard, and the partial sum of this shard counts it. A directory
+/// that may shrink below this number loses its summary.
 pub(super) const LARGE: u64 = SHARDS as u64;
-/// Maximum number of buckets of a directory that a client reads by itself, and maximum number of attempts.
-/// The reads of 32 buckets take about as long as a request to a service that is awake. A request to a
-/// sleeping service takes much longer.
-const MOST_READ: u64 = 32;
-const READS: usize = 4;
+/// Maximum number of buckets of a directory that a client reads by itself. The reads of 32 buckets take about
+/// as long as a request to a service that is awake. A request to a sleeping service takes much longer.
+const CLIENT_BUCKETS_MAX: u64 = 32;
+/// Maximum number of attempts of a client to read such a directory.
+const CLIENT_ATTEMPTS: usize = 4;
 /// Number of buckets that a builder adds up before it releases the locks. The number is small under
 /// `shuttle`, which explores the interleavings between parts.
 const PART: usize = if cfg!(feature = "shuttle") { 2 } else { 32 };
@@ -49,8 +49,9 @@ const PART: usize = if cfg!(feature = "shuttle") { 2 } else { 32 };
 pub(super) struct EntryChange<'a> {
     pub(super) parent: &'a LockedParent,
     pub(super) name: &'a [u8],
-    /// The object that the entry names before the change. The next field has the object after the change.
+    /// The object that the entry names before the change, if the entry exists then.
     pub(super) before: Option<ObjectId>,
+    /// The object that the entry names after the change, if the entry exists then.
     pub(super) after: Option<ObjectId>,
 }
 
@@ -102,17 +103,17 @@ impl DirectoryView {
 
 impl VolumeView {
     /// Returns the attributes of a directory from its pages. Returns `None` for a directory of more than 32
-    /// buckets (`MOST_READ`), and for a directory that Ops keep changing. The owner of the volume has other
-    /// ways to find the attributes of such directories.
+    /// buckets (`CLIENT_BUCKETS_MAX`), and for a directory that Ops keep changing. The owner of the volume
+    /// has other ways to find the attributes of such directories.
     ///
     /// # Errors
     /// As [`Engine::attributes`](crate::Engine::attributes).
     pub fn read_small_directory(&self, id: ObjectId) -> Result<Option<Attributes>> {
         let _pin = pin();
         let (header, _) = self.directory(id)?;
-        for _ in 0..READS {
+        for _ in 0..CLIENT_ATTEMPTS {
             let root = header.hot(self.medium())?.root;
-            if Collection::new(self, root).buckets()? > MOST_READ {
+            if Collection::new(self, root).buckets()? > CLIENT_BUCKETS_MAX {
                 return Ok(None);
             }
             let (view, unchanged) = self.sum_pages(header)?;
@@ -209,7 +210,7 @@ impl Scm {
             if collection.buckets()? < LARGE {
                 return Ok(false);
             }
-            let _ = collection.part(from, PART, 0, |_, _| ());
+            let _ = collection.add_summaries(from, PART, 0, |_, _| ());
             let Some(_held) = self.locks.try_hold(id) else { return Ok(false) };
             // The directory may have become small before this call got the locks.
             if Collection::new(&self.volume, header.hot(self.medium())?.root).buckets()? < LARGE {
@@ -238,8 +239,8 @@ impl Scm {
         let SumCoverage::Before(from) = coverage else { return Ok(SumCoverage::Complete) };
         sums.iter_mut().for_each(|sum| sum.begin_times_version(times_version));
         let collection = Collection::new(&self.volume, hot.root);
-        let next =
-            collection.part(from, buckets, times_version, |shard, part| sums[shard].summary.add(part))?;
+        let next = collection
+            .add_summaries(from, buckets, times_version, |shard, part| sums[shard].summary.add(part))?;
         let coverage = next.map_or(SumCoverage::Complete, SumCoverage::Before);
         self.summaries.keep(id, &sums, coverage);
         Ok(coverage)
@@ -352,7 +353,7 @@ impl Scm {
         };
         let HeldSum { sum, coverage, .. } = &mut sums[index].held;
         if let SumCoverage::Before(cursor) = *coverage
-            && collection.place(name) >= cursor
+            && collection.position(name) >= cursor
         {
             return Some(());
         }
@@ -362,7 +363,7 @@ impl Scm {
         // shard, this Op may erase that latest time from the page. Then the maximum over all pages must be
         // computed again.
         if changed.is_some_and(|latest| time < latest) {
-            let around = collection.around(name, parent.times_version).ok()?;
+            let around = collection.bucket_summary_of(name, parent.times_version).ok()?;
             if around.changed.is_some_and(|_| around.changed >= changed)
                 || around.modified.is_some_and(|_| around.modified >= modified)
             {

@@ -83,7 +83,7 @@ impl Scm {
     ) -> Result<Inserted> {
         let LockedParent { hot, times_version, .. } = *parent;
         // In the common case the page has room, and the insert needs no other transaction.
-        if collection::insert_with_ease(transaction, hot.root, name, id, time, times_version)? {
+        if collection::insert_without_growth(transaction, hot.root, name, id, time, times_version)? {
             return Ok(Inserted::Yes { moved: false });
         }
         let _split = match self.lock_for_growth(parent, name)? {
@@ -154,7 +154,7 @@ impl Scm {
         // The object inherits its ACLs later, under the lock of its entry.
         let owner = Owner { mode: owner.mode & !Owner::INHERITS, ..owner };
         check_mode(owner.mode)?;
-        let generation = generation.map_or_else(|| self.volume.generation(), Ok)?;
+        let generation = generation.map_or_else(|| self.volume.next_generation(), Ok)?;
         let new =
             NewObject { kind: id.kind(), sealed, generation, owner, root, size, parent_or_device, time };
         Header::of(id).write_new(transaction, &new)?;

@@ -16,8 +16,8 @@ use crate::notices::may_have_changed;
 use crate::object::header::Header;
 use crate::quota::QuotaReport;
 use crate::{
-    Applied, Attributes, Engine, Error, FileView, Guards, Kind, ListedEntry, Notice, ObjectId, Op, Owner,
-    Result, SpaceUsage, Version, Watcher,
+    Applied, Attributes, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Owner, Result,
+    SpaceUsage, StoredProtection, Version, Watcher,
 };
 
 impl Engine for Scm {
@@ -32,7 +32,7 @@ impl Engine for Scm {
         self.reading(|view| view.read_owner(id))
     }
 
-    fn guards(&self, id: ObjectId) -> Result<Guards> {
+    fn guards(&self, id: ObjectId) -> Result<StoredProtection> {
         self.reading(|view| view.read_guards(id))
     }
 
@@ -249,7 +249,8 @@ impl Scm {
         }
     }
 
-    /// Applies an Op. A new object of `Create` or `Put` gets this generation, or the next one.
+    /// Applies an Op. A new object of `Create` or `Put` gets `generation`. If `generation` is `None`, the
+    /// object gets the next generation of the volume.
     // Inlining would put a second copy into `apply_without_limits`.
     #[inline(never)]
     pub(super) fn apply_with(&self, op: &Op<'_>, generation: Option<u64>) -> Result<Applied> {

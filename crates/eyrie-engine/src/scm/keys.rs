@@ -41,8 +41,8 @@ impl NewValue<'_> {
 /// The reason why an Op cannot be a part of a batch.
 const PARTS: &str = "a batch can have only puts, erases and conditions";
 
-/// Number of keys by which the prefetch of bucket pages is ahead of the look-ups of a batch, so that their
-/// cache misses overlap.
+/// Number of keys by which the prefetch of bucket pages is ahead of the look-ups of a batch, so that the
+/// cache misses of several keys overlap.
 const KEYS_AHEAD: usize = 8;
 
 /// The object that each key of a batch names, if the key exists.

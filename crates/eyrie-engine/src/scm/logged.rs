@@ -24,11 +24,12 @@ pub struct LoggedEntry<'a> {
     pub op: &'a [u8],
     /// The time of the change.
     pub now: Time,
-    /// Some if the session of the log must hold the grants of the parts with all objects of the change.
+    /// The session of the log, if it must hold the grants of the parts with all objects of the change. `None`
+    /// if no grant is required.
     pub holder: Option<SessionKey>,
     /// True if a dead service has left the log. This entry may then be applied already, if it is the first
     /// one.
-    pub is_left: bool,
+    pub is_of_dead_service: bool,
 }
 
 /// The result of a comparison of an entry with the volume.
@@ -64,7 +65,7 @@ impl Scm {
         entry: &LoggedEntry<'_>,
         may_use: impl FnOnce(ObjectId, u64) -> bool,
     ) -> Result<Option<ObjectId>> {
-        let &LoggedEntry { who, head, op, now, holder, is_left } = entry;
+        let &LoggedEntry { who, head, op, now, holder, is_of_dead_service } = entry;
         let (decoded, length) =
             decode_unsummed(op).map_err(|_| Error::Invalid("a damaged entry of a log"))?;
         if length != op.len() {
@@ -76,7 +77,7 @@ impl Scm {
             Err(Error::Stale) if is_of_object(&decoded.op()) => return Ok(None),
             authorized => authorized?,
         };
-        let new = match self.check_entry_of_log(&op, head, is_left)? {
+        let new = match self.check_entry_of_log(&op, head, is_of_dead_service)? {
             Checked::IsMade => return Ok(None),
             Checked::ToMake(new) => new,
         };
@@ -90,7 +91,7 @@ impl Scm {
         {
             return Err(Error::NotReserved);
         }
-        let keeps = !(is_left && broken(SafetyRule::ReplayKeepsGenerations));
+        let keeps = !(is_of_dead_service && broken(SafetyRule::ReplayKeepsGenerations));
         let generation = new.filter(|_| keeps).map(|_| head.detail);
         let apply = || self.apply_with(&op, generation);
         let apply = || if may_exceed_limits(who) { self.above_limits(apply) } else { apply() };
@@ -137,13 +138,15 @@ impl Scm {
         })
     }
 
-    /// Compares the Op of an entry with the volume, and with the detail in the head of the entry. Returns the
-    /// id of the new object, if the Op makes one.
-    fn check_entry_of_log(&self, op: &Op<'_>, head: &EntryHead, is_left: bool) -> Result<Checked> {
+    /// Compares the Op of an entry with the volume, and with the detail in the head of the entry. The result
+    /// tells if the change is made already, and which new object the Op makes.
+    fn check_entry_of_log(&self, op: &Op<'_>, head: &EntryHead, is_of_dead_service: bool) -> Result<Checked> {
         let new = match *op {
             Op::Write { id, .. } => {
-                // A file that an earlier attempt has made longer has its new size already.
-                if head.detail != NO_DETAIL && !is_left && self.attributes(id)?.size != head.detail {
+                // The size is not compared for a left log, because an earlier attempt may have made the file
+                // longer already.
+                if head.detail != NO_DETAIL && !is_of_dead_service && self.attributes(id)?.size != head.detail
+                {
                     return Err(Error::Invalid("a log with another size of the file"));
                 }
                 None
@@ -153,7 +156,7 @@ impl Scm {
             Op::Put { dir, name, id, .. } => self.lookup(dir, name)?.is_none().then_some(id),
             Op::Create { id, .. } if id.is_directory() => return Err(NOT_LOGGED),
             Op::Create { dir, name, id, .. } => {
-                if is_left && self.lookup(dir, name)? == Some(id) {
+                if is_of_dead_service && self.lookup(dir, name)? == Some(id) {
                     return Ok(Checked::IsMade);
                 }
                 Some(id)
@@ -169,10 +172,10 @@ impl Scm {
                 // In a left log, a name that no longer has the object of the entry shows that the entry was
                 // applied. In a log of a live client, only a mistake in the protocol changes the object. So
                 // only debug builds compare there: the Op is checked against the present object anyway.
-                if (is_left || cfg!(debug_assertions))
+                if (is_of_dead_service || cfg!(debug_assertions))
                     && self.lookup(dir, name)?.map(ObjectId::raw) != Some(head.detail)
                 {
-                    return if is_left {
+                    return if is_of_dead_service {
                         Ok(Checked::IsMade)
                     } else {
                         Err(Error::Invalid("a log with another name"))
@@ -187,7 +190,7 @@ impl Scm {
 
     /// True if clients may log changes of this volume. A client cannot decide that a change succeeds if the
     /// change counts for a quota, or if a file may be immutable or append-only. If files have capabilities, a
-    /// write may remove one, and other clients read capabilities without a look at the grant.
+    /// write may remove one, and other clients read capabilities without checking the grant.
     pub fn may_defer(&self) -> bool {
         let board = self.volume.board();
         !(board.has_quotas() || board.has_capabilities() || board.has_flags())
@@ -207,15 +210,15 @@ impl Scm {
     /// Returns [`GENERATIONS`] numbers for new objects, which this volume never assigned before.
     ///
     /// # Errors
-    /// As [`Volume::generations`](crate::volume::Volume::generations).
+    /// As [`Volume::take_generations`](crate::volume::Volume::take_generations).
     pub fn generations_for_log(&self) -> Result<Range<u64>> {
         let _gate = self.medium().enter()?;
-        self.volume.generations(GENERATIONS)
+        self.volume.take_generations(GENERATIONS)
     }
 
-    /// Returns the storage that the next logged changes may need, in bytes: a quarter of the free storage,
-    /// without the last fiftieth of the volume. `None` if changes of this volume must not be deferred.
-    pub fn budget_of_deferral(&self) -> Option<u64> {
+    /// Returns the storage that the next logged changes may need, in bytes: a quarter of the free storage
+    /// that exceeds a fiftieth of the volume. `None` if changes of this volume must not be deferred.
+    pub fn deferral_budget_bytes(&self) -> Option<u64> {
         if !self.may_defer() {
             return None;
         }

@@ -14,10 +14,11 @@
 //! - The storage of an object is reused only when three conditions hold: it has no name, no handle keeps it
 //!   open, and a grace period has passed.
 //!
-//! Safe when power fails: every Op is one commit of one transaction. Four things are stored before this
-//! commit and do no harm without it: the growth of a directory, a new feature in the superblock, a lease of
-//! generations, and the shared bits in the source of a clone. The work after the commit frees storage. It
-//! changes only volatile state, headers to which no entry leads, and directories that shrink (`shrink`).
+//! Safe when power fails: every Op is one commit of one transaction. The following changes are stored before
+//! this commit and do no harm without it: a prelude, the growth of a directory, a new feature in the
+//! superblock, a lease of generations, a group or a header chunk that the allocator takes into use, and the
+//! shared bits in the source of a clone. The work after the commit frees storage. It changes only volatile
+//! state, headers to which no entry leads, and directories that shrink (`shrink`).
 
 mod acl;
 mod advisory;
@@ -145,8 +146,9 @@ impl Scm {
         self.sound(read(&self.volume))
     }
 
-    /// Runs a read of an object, as [`Scm::reading`] does. A client of a service may first have to wait for
-    /// logged changes of the object. This engine has applied each change that it has answered.
+    /// Runs a read of an object, as [`Scm::reading`] does. The engine of a client has a call of the same
+    /// name, which first waits for logged changes of the object. This engine need not wait, because it has
+    /// applied each change that it has answered.
     #[inline(always)]
     fn reading_object<'a, T>(
         &'a self,

@@ -138,7 +138,7 @@ impl Scm {
         let new = NewObject {
             kind: Kind::Directory,
             sealed: false,
-            generation: volume.generation()?,
+            generation: volume.next_generation()?,
             owner,
             root: collection::create(&mut transaction)?,
             size: 0,
@@ -170,7 +170,8 @@ impl Scm {
     /// Resizes a volume as [`Scm::resize`] does, but takes a [`HostPlace`] instead of a path.
     pub(crate) fn resize_at(place: HostPlace<'_>, bytes: Option<u64>, paged: PagedOptions) -> Result<()> {
         if has_left_logs(place) {
-            // The ids in the logs are those of the old size.
+            // The logs are applied before the resize, because the volume of the old size has the storage that
+            // was promised to their entries.
             Scm::open_at(place, paged)?.close()?;
         }
         let (mut volume, opened) = Volume::open_at(place, paged)?;
@@ -242,15 +243,15 @@ impl Scm {
     /// `Fault`. Damage of the volume is not an error, but part of the report.
     pub fn check(&self) -> Result<check::Report> {
         let mut report = check::check(&self.volume, self.root, &self.opens.orphans())?;
-        // In a damaged volume the new count could fail, and the report would be lost.
+        // In a damaged volume, `compare_usages` could fail, and the report would be lost.
         if report.is_clean() {
             report.findings = self.compare_usages()?;
         }
         Ok(report)
     }
 
-    /// Checks the volume at `path` in the state after the next open, or reports the corruption that prevents
-    /// an open. Recovers a copy of the volume, and applies to it the change logs that a dead service has
+    /// Checks a copy of the volume at `path`, or reports the corruption that prevents an open. As the next
+    /// open would do, this call first recovers the copy, and applies the change logs that a dead service has
     /// left.
     ///
     /// # Errors

@@ -93,7 +93,7 @@ impl Opens {
     #[must_use]
     pub(super) fn remove_holds(&self, id: ObjectId, count: u64, board: &Board) -> bool {
         let ended = self.holds.remove(id, count);
-        ended != 0 && !self.holds.contain(id) && board.has_orphans(id)
+        ended != 0 && !self.holds.contains(id) && board.has_orphans(id)
     }
 
     /// True if no process has an object of the stripe of `id` open, and the object is not held. Then no
@@ -103,7 +103,7 @@ impl Opens {
         // x86-64. The fence is between the store of the unlinked bit and the reads of the count and of the
         // holds.
         self.count(id).fetch_add(0, Ordering::SeqCst) == 0
-            && !self.holds.contain(id)
+            && !self.holds.contains(id)
             && (self.claims_count.load(Ordering::SeqCst) == 0 || !self.is_claimed(id))
     }
 
@@ -270,7 +270,8 @@ impl Scm {
         }
     }
 
-    /// Frees the orphans of the stripe of `id` that nothing keeps open. Another process has ended an open.
+    /// Frees the orphans of the stripe of `id` that nothing keeps open, after another process has ended an
+    /// open.
     pub fn close_claimed(&self, id: ObjectId) {
         if self.volume.board().has_orphans(id) && self.medium().check().is_ok() {
             self.volume.space().stop_on_panic(|| self.free_closed_of_stripe(id));

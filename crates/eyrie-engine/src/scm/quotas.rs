@@ -3,8 +3,9 @@
 //! The counts are in memory. One pass over all objects makes them when the volume is opened, or when limits
 //! are set for the first time. From then on, each Op that takes storage, makes an object or sets an owner
 //! charges the accounts of the object. It does so under the locks of its objects, and before its commit. So a
-//! refused Op changes nothing, and two threads cannot pass a limit together. Storage is given back after the
-//! commit that retires it: the storage of a whole object at its last close.
+//! refused Op changes nothing, and two threads cannot pass a limit together. The usage of retired storage is
+//! given back after the commit that retires it. An object that has lost its last name counts until it is
+//! freed.
 //!
 //! A volume without quotas pays for none of this: each commit tests one word of the board.
 
@@ -29,8 +30,8 @@ use crate::volume::Volume;
 use crate::{Error, ObjectId, Result, Time, recovery};
 
 thread_local! {
-    /// True while the thread makes a change for a caller whom no limit stops. Linux, too, takes the
-    /// capability for this from the running thread.
+    /// True while the thread makes a change for a caller whom no limit stops. In Linux, too, a capability of
+    /// the running thread decides this.
     static IS_EXEMPT: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -274,8 +275,8 @@ impl Scm {
         Ok(())
     }
 
-    /// Adds a change of the owners of an object to `to`. `bytes` is the change of the object's storage that
-    /// the same commit makes.
+    /// Adds a change of the owners of an object: the object moves to the accounts of `to`. `bytes` is the
+    /// change of the object's storage that the same commit makes.
     #[cold]
     pub(super) fn add_move(
         &self,

@@ -135,8 +135,8 @@ impl VolumeView {
         })
     }
 
-    /// Returns the bytes of storage for the data of an object. The result may or may not include concurrent
-    /// changes below the root.
+    /// Returns the size of the storage for the data of an object, in bytes. The result may or may not include
+    /// concurrent changes below the root.
     #[inline(always)]
     fn allocated(&self, header: Header, hot: &Hot, cold: &Cold) -> Result<u64> {
         mfile::allocated(self.medium(), FileTree::of(header, hot), cold.flags & Cold::SPARSE != 0)

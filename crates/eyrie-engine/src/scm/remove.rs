@@ -72,7 +72,7 @@ impl Scm {
             self.change_links(transaction, id, -1, time)?;
             return Ok(false);
         }
-        header.announce_unlinked(self.medium())?;
+        header.reserve_unlinked_store(self.medium())?;
         Ok(true)
     }
 

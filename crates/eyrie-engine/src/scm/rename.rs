@@ -223,7 +223,7 @@ impl Scm {
     fn commit_move(&self, request: &MoveRequest<'_>, ready: &mut LockedMove) -> Result<Inserted> {
         let LockedMove { from, to, moved, target } = ready;
         let MoveRequest { from_name, to_name, time, sparse, .. } = *request;
-        let mut gone: SmallVec<[ObjectId; 1]> = SmallVec::new();
+        let mut unnamed: SmallVec<[ObjectId; 1]> = SmallVec::new();
         let mut inserted = Inserted::Yes { moved: false };
         let mut transaction = Transaction::begin(&self.volume);
         if let Some(new) = request.whiteout {
@@ -260,7 +260,7 @@ impl Scm {
                     Some(new) => self.replace_by_whiteout(&mut transaction, moved, new, time, from)?,
                 }
                 if self.drop_name(&mut transaction, target.id, time)? {
-                    gone.push(target.id);
+                    unnamed.push(target.id);
                 }
             }
         }
@@ -269,10 +269,10 @@ impl Scm {
         // the newer state.
         let (to, lock) = (&*to, from.lock);
         let from = if from.id == to.id { &LockedParent { lock, ..*to } } else { &*from };
-        let left = target.filter(|_| request.mode == RenameMode::Exchange).map(|target| target.id);
-        let left = left.or(request.whiteout.map(|new| new.id));
+        let left_behind = target.filter(|_| request.mode == RenameMode::Exchange).map(|target| target.id);
+        let left_behind = left_behind.or(request.whiteout.map(|new| new.id));
         let changes = [
-            EntryChange { parent: from, name: from_name, before: Some(moved.id), after: left },
+            EntryChange { parent: from, name: from_name, before: Some(moved.id), after: left_behind },
             EntryChange {
                 parent: to,
                 name: to_name,
@@ -285,7 +285,7 @@ impl Scm {
             Some(new) => self.charging_for_new(new.id, time, commit)?,
             None => commit()?,
         };
-        gone.into_iter().for_each(|id| self.free_unnamed(id, time, &settled));
+        unnamed.into_iter().for_each(|id| self.free_unnamed(id, time, &settled));
         Ok(inserted)
     }
 

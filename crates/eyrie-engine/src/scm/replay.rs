@@ -15,15 +15,16 @@ use crate::{Engine, Error, Result};
 impl Scm {
     /// Applies the change logs that a dead service has left in the directory of the volume, and removes them.
     /// An owner that is killed meanwhile leaves the rest to the next owner. If `to_change` is false, applies
-    /// the logs to the copy of the volume, and leaves the files.
+    /// the logs to the copy of the volume, and leaves the files of the logs as they are.
     pub(super) fn replay_logs(&self, place: HostPlace<'_>, to_change: bool) -> Result<()> {
         let mut reader = LogReader::default();
         let logs = left_logs(place, to_change, self.volume.owner_number()?)?;
         if !logs.is_empty() {
-            // The header of an object without a name is free now, and the log may name the object.
+            // A log may have changes of an object that had lost its last name. The header of this object is
+            // free now. This call clears the header, so that no entry changes the object.
             self.reset_free_headers()?;
         }
-        // Growth of directories must leave the storage that all entries need.
+        // When a directory grows, it must leave the storage that the entries of all logs need.
         let mut left = Vec::new();
         for log in logs {
             let tail = log.tail(to_change)?;
@@ -48,7 +49,7 @@ impl Scm {
         let generations = Cell::new(log.generations.start);
         let read = reader.read(&log.file, log.applied, tail, RING_BYTES, |position, head, op| {
             let now = SystemTime::now().into();
-            let entry = LoggedEntry { who: &log.who, head, op, now, holder: None, is_left: true };
+            let entry = LoggedEntry { who: &log.who, head, op, now, holder: None, is_of_dead_service: true };
             if let Err(error) = self.apply_left(log, &entry, &generations)
                 && !std::mem::replace(&mut failed, true)
             {
@@ -58,8 +59,8 @@ impl Scm {
             if to_change {
                 noted = log.set_applied(position);
             }
-            // After a failed note, no further entry is applied. The next owner can repeat only one entry,
-            // because an entry that changes a name depends on the entries before it.
+            // If the position could not be stored, no further entry is applied. The next owner may repeat one
+            // entry, but not several, because an entry that changes a name depends on the entries before it.
             noted.is_ok()
         });
         noted?;
@@ -106,7 +107,7 @@ impl Scm {
 /// Returns the storage that the entries of a log may need, in bytes.
 fn storage_of_entries(reader: &mut LogReader, log: &LeftLog, tail: u64) -> u64 {
     let mut needed = 0;
-    // A later read reports errors.
+    // Errors are ignored here, because `replay_log` reads the same entries and reports them.
     let _ = reader.read(&log.file, log.applied, tail, RING_BYTES, |_, head, _| {
         needed += storage_of_entry(head.bytes.into());
         true
@@ -130,7 +131,7 @@ mod tests {
     use crate::access::Credentials;
     use crate::board::SessionKey;
     use crate::change_log::{
-        ENTRY_HEAD_BYTES, EntryHead, FINAL, HEAD_BYTES, LOG_FILE_BYTES, NO_DETAIL, TAIL,
+        ENTRY_HEAD_BYTES, EntryHead, FINAL_WORD, HEAD_BYTES, LOG_FILE_BYTES, NO_DETAIL, TAIL_WORD,
     };
     use crate::host::{LogGrant, LogTable};
     use crate::op::encode::encode_unsummed;
@@ -188,7 +189,7 @@ mod tests {
             let bytes = [entry.as_bytes(), op].concat();
             self.log.write_all_at(&bytes, HEAD_BYTES as u64 + self.tail % RING_BYTES).expect("room");
             self.tail += u64::from(entry.bytes);
-            self.log.write_all_at(&self.tail.to_le_bytes(), TAIL as u64 * 8).expect("room");
+            self.log.write_all_at(&self.tail.to_le_bytes(), TAIL_WORD as u64 * 8).expect("room");
         }
 
         fn append(&mut self, op: &Op<'_>) {
@@ -229,7 +230,7 @@ mod tests {
             self.append_with(&op, id.raw());
         }
 
-        /// Opens the volume as the service did that has left the log.
+        /// Opens the volume as the service that left the log did.
         fn open_without_logs(&self) -> Scm {
             let [table, hidden] = ["sessions", "hidden"].map(|name| self.path().join(name));
             std::fs::rename(&table, &hidden).expect("a table");
@@ -256,10 +257,10 @@ mod tests {
         assert!(report.is_clean(), "{:?}", report.findings);
     }
 
-    /// Fails a call of the host after this number of calls.
+    /// Fails a call to the host after this number of calls.
     struct FailAtCall {
         left: Cell<u32>,
-        /// True if all later calls fail, too, as a kill ends them.
+        /// True if all later calls fail too, as after a kill.
         is_kill: bool,
     }
 
@@ -276,20 +277,21 @@ mod tests {
         }
     }
 
-    /// The next owner is killed before each of its calls of the host. The owner after it finds every change.
+    /// The next owner is killed at each of its calls to the host in turn. The owner after it finds every
+    /// change.
     #[test]
     fn left_log_is_applied_although_its_owners_are_killed() {
         assert!(owners_after_failures(true) > 10);
     }
 
-    /// A call of the host that fails is no damage of the log.
+    /// A failed call to the host does not count as damage of the log.
     #[test]
     fn left_log_is_applied_although_calls_of_the_host_fail() {
         assert!(owners_after_failures(false) > 5);
     }
 
-    /// Opens the volume with a failure at each call of the host, and then again. Compares the changes.
-    /// Returns the number of opens that failed.
+    /// Opens the volume with a failure at each call to the host in turn, and then without a failure. Compares
+    /// the changes. Returns the number of opens that failed.
     fn owners_after_failures(is_kill: bool) -> u32 {
         let mut failed = 0;
         for calls in 0.. {
@@ -320,7 +322,7 @@ mod tests {
             let path = killed.path();
             assert!(!path.join("sessions").exists() && !path.join("log-003").exists());
             let mut last = [0; 8];
-            killed.log.read_exact_at(&mut last, FINAL as u64 * 8).expect("a log");
+            killed.log.read_exact_at(&mut last, FINAL_WORD as u64 * 8).expect("a log");
             assert_eq!(u64::from_le_bytes(last), killed.tail + 1, "the client learns that all is applied");
             if opened.is_ok() && (1..u32::MAX).contains(&observer.left.get()) {
                 break;
@@ -329,7 +331,7 @@ mod tests {
         failed
     }
 
-    /// A directory grows only as long as the storage is left that logged changes may still need.
+    /// A directory grows only while it leaves the storage that logged changes may still need.
     #[test]
     fn growth_leaves_promised_storage() {
         let engine = Killed::new(&Credentials::root()).open_without_logs();
@@ -355,8 +357,8 @@ mod tests {
         assert_is_clean(&engine);
     }
 
-    /// The log names an object that had no name any more, and another object needs storage. The storage of
-    /// the first one is free now, and the entry must not use it.
+    /// The log has changes of an object that had lost its name, and changes of another object, which need
+    /// storage. The storage of the first object is free now, so its entries must change nothing.
     #[test]
     fn entry_of_a_removed_object_changes_nothing() {
         for to_change in [true, false] {
@@ -379,7 +381,7 @@ mod tests {
             engine.apply(&Op::Unlink { dir: root, name: b"tmp", time: TIME }).expect("there");
             drop(engine);
             (0..64).for_each(|page| killed.write(page << 12, &[2; 4096]));
-            // Short writes at places that exist are made in place.
+            // Short writes over existing bytes are made in place.
             (0..64).for_each(|page| killed.append(&overwrite(page, &[3; 8])));
             killed.append(&overwrite(0, &[3; 64]));
             let engine = if to_change {
@@ -431,7 +433,7 @@ mod tests {
         assert_is_clean(&engine);
     }
 
-    /// Each damage ends a log. The entries before it count.
+    /// Each kind of damage ends a log. The entries before the damage count.
     #[test]
     fn damaged_log_ends_at_its_damage() {
         let head = |bytes, op_bytes| EntryHead { bytes, op_bytes, detail: NO_DETAIL };
@@ -449,7 +451,7 @@ mod tests {
         for length in [0, 8, HEAD_BYTES as u64, LOG_FILE_BYTES as u64] {
             for tail in [64, RING_BYTES + 16, u64::MAX] {
                 let killed = Killed::new(&Credentials::root());
-                killed.log.write_all_at(&tail.to_le_bytes(), TAIL as u64 * 8).expect("room");
+                killed.log.write_all_at(&tail.to_le_bytes(), TAIL_WORD as u64 * 8).expect("room");
                 killed.log.set_len(length).expect("a file");
                 let engine = killed.open().expect("sound");
                 assert_eq!(bytes_of(&engine, b"file"), b"", "{length} {tail}");
@@ -458,7 +460,7 @@ mod tests {
         }
     }
 
-    /// A log whose entries are all applied goes on at the start of the ring.
+    /// An entry without an Op fills the rest of the ring. The next entry is at the start of the ring.
     #[test]
     fn log_goes_on_at_the_start_of_its_ring() {
         let mut killed = Killed::new(&Credentials::root());

@@ -87,7 +87,7 @@ impl Scm {
     ///
     /// A merge leaves the sum of each shard as it is, with two exceptions. With fewer than eight buckets,
     /// entries change their shard. If a builder has covered only a part of the buckets, the end of this part
-    /// may come to lie inside a merged bucket.
+    /// may be inside a merged bucket afterwards.
     fn forget_before_merges(&self, dir: ObjectId, collection: &Collection<'_>) -> Result<()> {
         let is_complete = matches!(self.summaries.known(dir), Some((_, SumCoverage::Complete)));
         let stays = is_complete && collection.buckets()? > LARGE;

@@ -189,7 +189,7 @@ impl SummarySlot {
         Ok(None)
     }
 
-    /// Changes the state word, and ends the use of the sums by readers.
+    /// Changes the state word, so that readers discard the sums.
     fn invalidate(&self) -> SlotState {
         let state = self.state().next(false);
         self.store_state(state);
@@ -288,7 +288,7 @@ impl Summaries {
         self.set(dir)?.of(dir)
     }
 
-    /// Returns the complete sum of a directory, or `None` if the slot has none or keeps changing.
+    /// Returns the complete sum of a directory, or `None` if no slot has it, or if the slot keeps changing.
     /// `times_version` is the version of the directory's times. `is_committed` returns true if a word of the
     /// volume has a given value. The caller makes this call inside `Board::stable`, which repeats it if a
     /// redo record was applied meanwhile. The call needs no lock.

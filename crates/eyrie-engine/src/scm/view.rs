@@ -29,9 +29,9 @@ impl VolumeView {
                 return Ok(None);
             }
             // In a damaged volume, a pointer of a file may lead to a header or a table. Their bytes change in
-            // place, and a slice over such bytes would be unsound. `require_own` returns `Corrupt` for such
-            // an extent.
-            let require = |extent| self.require_own(extent);
+            // place, and a slice over such bytes would be unsound. `require_possible_extent` returns
+            // `Corrupt` for such an extent.
+            let require = |extent| self.require_possible_extent(extent);
             let (addr, len) = mfile::contiguous(self.medium(), file, range, require)?;
             Ok(Some(FileView { bytes: self.medium().bytes(addr, len, guard)?, size: file.size }))
         })
@@ -58,7 +58,7 @@ impl Scm {
             let _pin = pin();
             let _held = self.locks.hold(&[id]);
             let selector = header.selector(self.medium())?;
-            // Another thread may have sealed the file since the look without the lock.
+            // Another thread may have sealed the file since the check without the lock.
             if selector.sealed() {
                 return Ok(());
             }

@@ -112,7 +112,7 @@ impl Scm {
                 let makes_holes = leaves_hole(&hot, offset);
                 self.change_data(&mut transaction, header, &hot, change, touch.set_ids, makes_holes)?;
             }
-            FileChange::Below => {
+            FileChange::BelowRoot => {
                 let change = HotChange::data(hot.root, hot.size, touch.time);
                 // If set-id bits or a capability are removed, a redo record commits the removal together with
                 // the bytes. Otherwise the words of the transaction commit the bytes, and a prelude publishes

@@ -160,8 +160,8 @@ impl Space {
         }
     }
 
-    /// Allocates this header slot. Returns false if it is not free. No other thread uses the volume yet, and
-    /// nothing was freed since it was opened.
+    /// Allocates this header slot. Returns false if the slot is not free in the shared state. The call does
+    /// not find free slots in magazines and spares. No other thread uses the volume yet.
     ///
     /// # Errors
     /// As [`Space::allocate`].
@@ -179,7 +179,8 @@ impl Space {
         self.promised.store(bytes, Ordering::Relaxed);
     }
 
-    /// True if an allocation of this size that nothing needs leaves the storage that is promised.
+    /// True if the promised storage is still free after an allocation of this size. Callers ask before an
+    /// optional allocation, such as the growth of a directory.
     pub(crate) fn leaves_promised(&self, bytes: u64) -> bool {
         let promised = self.promised.load(Ordering::Relaxed);
         promised == 0 || self.usage().free >= promised.saturating_add(bytes)
@@ -336,7 +337,7 @@ impl Space {
 
     /// True if the allocator may be wrong about some storage: storage has leaked, or a change has panicked. A
     /// close then leaves the volume to recovery.
-    pub(crate) fn has_leaks(&self) -> bool {
+    pub(crate) fn must_recover(&self) -> bool {
         self.has_leaks.load(Ordering::Relaxed) || self.is_stopped.load(Ordering::Acquire)
     }
 

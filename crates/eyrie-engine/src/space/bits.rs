@@ -44,7 +44,7 @@ impl Bits {
 
     /// Returns one past the last number below `end` that is not in the set, or 0 if every such number is in
     /// the set.
-    pub(crate) fn end_of_missing(&self, end: u32) -> u32 {
+    pub(crate) fn end_of_last_absent(&self, end: u32) -> u32 {
         let (first, _) = self.runs().filter(|&(start, _)| start < end).last().unwrap_or((end, end));
         if self.contains(end.saturating_sub(1)) { first } else { end }
     }

@@ -102,7 +102,7 @@ impl Central {
     /// of live bytes and objects.
     pub(super) fn free_map(&self, context: &SpaceContext) -> FreeMap {
         let mut pages = self.buddy.pages().clone();
-        pages.grow(page_of(context.end()));
+        pages.grow(page_of(context.end_of_used_groups()));
         for &(_, first, end) in &self.pending_frees {
             pages.insert_run(first, end);
         }
@@ -459,7 +459,7 @@ impl Central {
         let published = context.medium.publish_apart(GROUPS_IN_USE, in_use, Ordered::nothing())?;
         context.medium.settle(published);
         self.groups = group + 1;
-        context.end.store(geometry.end_of_groups(group + 1), Ordering::Release);
+        context.end_of_used_groups.store(geometry.end_of_groups(group + 1), Ordering::Release);
         let (start, end) = pages_of(context, group);
         self.buddy.grow(end);
         self.steps.add(start, end);

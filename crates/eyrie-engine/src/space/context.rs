@@ -22,7 +22,7 @@ pub(crate) struct SpaceContext {
     pub(crate) chunks: ChunkMap,
     /// Offset of the end of the groups in use. A thread stores this offset with release ordering, after the
     /// count of groups on media has settled.
-    pub(crate) end: Arc<AtomicU64>,
+    pub(crate) end_of_used_groups: Arc<AtomicU64>,
     /// `Some` if another process changes the volume. The state then follows the tables on media, from which
     /// that process removes nothing while the volume is open. A thread holds the lock while it reads the
     /// tables again.
@@ -34,14 +34,26 @@ impl SpaceContext {
     pub(crate) fn new(medium: Arc<Medium>, geometry: Geometry, groups: u64) -> Result<SpaceContext> {
         let end = geometry.end_of_groups(groups);
         let chunks = ChunkMap::read(&medium, &geometry, end)?;
-        Ok(SpaceContext { medium, geometry, chunks, end: Arc::new(AtomicU64::new(end)), follows_owner: None })
+        Ok(SpaceContext {
+            medium,
+            geometry,
+            chunks,
+            end_of_used_groups: Arc::new(AtomicU64::new(end)),
+            follows_owner: None,
+        })
     }
 
     /// Returns the context of a volume whose tables may be damaged. This context treats all groups as in use.
     pub(crate) fn of_damaged(medium: Arc<Medium>, geometry: Geometry) -> Result<SpaceContext> {
         let end = geometry.end_of_groups(geometry.groups());
         let chunks = ChunkMap::read_possible(&medium, &geometry, end)?;
-        Ok(SpaceContext { medium, geometry, chunks, end: Arc::new(AtomicU64::new(end)), follows_owner: None })
+        Ok(SpaceContext {
+            medium,
+            geometry,
+            chunks,
+            end_of_used_groups: Arc::new(AtomicU64::new(end)),
+            follows_owner: None,
+        })
     }
 
     /// Returns the context of a volume that another process changes.
@@ -56,7 +68,7 @@ impl SpaceContext {
             medium,
             geometry,
             chunks,
-            end: Arc::new(AtomicU64::new(end)),
+            end_of_used_groups: Arc::new(AtomicU64::new(end)),
             follows_owner: Some(Arc::default()),
         })
     }
@@ -70,9 +82,9 @@ impl SpaceContext {
         if let Ok(groups) = self.medium.load(GROUPS_IN_USE)
             && groups <= self.geometry.groups()
         {
-            self.end.fetch_max(self.geometry.end_of_groups(groups), Ordering::Release);
+            self.end_of_used_groups.fetch_max(self.geometry.end_of_groups(groups), Ordering::Release);
         }
-        self.chunks.follow(&self.medium, &self.geometry, self.end());
+        self.chunks.follow(&self.medium, &self.geometry, self.end_of_used_groups());
     }
 
     /// Runs `replace`, which maps the bytes of the next owner, and forgets the groups and the header chunks
@@ -82,31 +94,33 @@ impl SpaceContext {
         // could add the groups and chunks of these tables after the code below has forgotten them.
         let _following = self.follows_owner.as_ref().map(|following| following.lock());
         replace()?;
-        self.end.store(0, Ordering::Release);
+        self.end_of_used_groups.store(0, Ordering::Release);
         self.chunks.clear();
         Ok(())
     }
 
     /// Returns the offset of the end of the groups in use.
     #[inline]
-    pub(crate) fn end(&self) -> u64 {
-        self.end.load(Ordering::Acquire)
+    pub(crate) fn end_of_used_groups(&self) -> u64 {
+        self.end_of_used_groups.load(Ordering::Acquire)
     }
 
     /// True if an extent could be live: it is well formed, lies in the groups in use, and lies in no header
     /// chunk.
     #[inline]
     pub(crate) fn contains(&self, extent: Extent) -> bool {
-        let is_held = self.geometry.holds(extent, self.end()) || self.is_held_after_growth(extent);
+        let is_held =
+            self.geometry.holds(extent, self.end_of_used_groups()) || self.is_held_after_growth(extent);
         is_held && !self.chunks.overlaps(extent.addr.offset(), extent.class.bytes())
     }
 
-    /// True if an extent lies in groups that another process has taken into use since the last look.
+    /// True if an extent lies in groups that another process has taken into use since the tables were last
+    /// read.
     #[cold]
     fn is_held_after_growth(&self, extent: Extent) -> bool {
         self.follows_owner.is_some() && {
             self.follow();
-            self.geometry.holds(extent, self.end())
+            self.geometry.holds(extent, self.end_of_used_groups())
         }
     }
 
@@ -119,7 +133,7 @@ impl SpaceContext {
         }
     }
 
-    /// True if another process has made `chunk` a header chunk since the last look.
+    /// True if another process has made `chunk` a header chunk since the tables were last read.
     #[cold]
     fn is_new_chunk(&self, chunk: u32) -> bool {
         self.follows_owner.is_some() && {
@@ -132,7 +146,7 @@ impl SpaceContext {
 /// Returns the offsets at which the allocatable bytes of a group in use begin and end.
 pub(super) fn bytes_of(context: &SpaceContext, group: u64) -> (u64, u64) {
     let geometry = &context.geometry;
-    let end = geometry.end_of_groups(group + 1).min(context.end());
+    let end = geometry.end_of_groups(group + 1).min(context.end_of_used_groups());
     (geometry.end_of_groups(group).max(geometry.data_start()), end)
 }
 

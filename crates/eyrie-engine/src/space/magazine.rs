@@ -3,8 +3,8 @@
 //!
 //! Memory that a reader may still see waits in the queue, in the order of its retirement. After its grace
 //! period, the memory moves to its stack or to the shared state. Pages of a disk may first wait in the shared
-//! state until a cut is durable. An allocation takes the newest entry of a stack, because its memory is most
-//! likely in the processor's cache.
+//! state until a cut is durable. An allocation takes the newest entry of a stack, because its memory is the
+//! most likely to be in the processor's cache.
 
 use std::collections::VecDeque;
 
@@ -188,7 +188,7 @@ impl Magazine {
         match self.stacks.get_mut(shape.index()) {
             None => shape.free(context, central, addr),
             Some(stack) => {
-                // The bottom of the stack is the memory that is least likely in the processor's cache.
+                // The memory at the bottom of the stack is the least likely to be in the processor's cache.
                 stack.drain(..BATCH.min(stack.len())).for_each(|addr| shape.free(context, central, addr));
                 stack.push(addr);
             }

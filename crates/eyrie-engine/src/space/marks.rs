@@ -85,7 +85,7 @@ pub struct Marks {
 impl Marks {
     /// Returns marks in which only the tables of the volume and its header chunks are in use.
     pub(crate) fn new(context: &SpaceContext) -> Marks {
-        let (geometry, end) = (context.geometry, context.end());
+        let (geometry, end) = (context.geometry, context.end_of_used_groups());
         let mut pages = Bits::new(page_of(end));
         let tables = page_of(geometry.data_start().min(end));
         if tables > 0 {

@@ -71,14 +71,14 @@ impl Space {
     #[inline(always)]
     pub fn retire_all(&self, extents: &[Extent], headers: &[Addr], _settled: &Settled) {
         if self.shared.is_used() {
-            return self.retire_unshared(extents, headers);
+            return self.retire_counted(extents, headers);
         }
-        self.retire_last(extents, headers, epoch::now);
+        self.retire_unreferenced(extents, headers, epoch::now);
     }
 
     /// Retires extents and headers whose last pointer is gone, in the epoch that `retired` returns.
     #[inline(always)]
-    fn retire_last(&self, extents: &[Extent], headers: &[Addr], retired: impl FnOnce() -> Epoch) {
+    fn retire_unreferenced(&self, extents: &[Extent], headers: &[Addr], retired: impl FnOnce() -> Epoch) {
         let mut magazine = self.magazine();
         // The epoch must be read after the publish that made the storage unreachable is visible to other
         // processors. On x86-64, taking the lock is a full fence. Other processors need the explicit fence.
@@ -102,12 +102,12 @@ impl Space {
     ///
     /// The counts fall before the epoch of the retirement is read. Another thread may drop its own pointer to
     /// a page while this call runs, and this call may then find that no pointer is left. Until that thread
-    /// published its change, readers could find the page through its pointer, also readers that pinned an
-    /// epoch after the start of this call. An epoch that was read before the counts fell would not wait for
-    /// them.
+    /// published its change, readers could find the page through its pointer, including readers that pinned
+    /// an epoch after the start of this call. An epoch that was read before the counts fell would not wait
+    /// for them.
     #[cold]
     #[inline(never)]
-    fn retire_unshared(&self, extents: &[Extent], headers: &[Addr]) {
+    fn retire_counted(&self, extents: &[Extent], headers: &[Addr]) {
         let early = broken(SafetyRule::CountsFallBeforeTheEpoch).then(epoch::now);
         let mut unshared = Vec::with_capacity(extents.len());
         for &extent in extents.iter().filter(|extent| self.context.contains(**extent)) {
@@ -117,11 +117,11 @@ impl Space {
                 unshared.push(extent);
             }
         }
-        self.retire_last(&unshared, headers, || early.unwrap_or_else(epoch::now));
+        self.retire_unreferenced(&unshared, headers, || early.unwrap_or_else(epoch::now));
     }
 
     /// Counts one more pointer to each page of these extents, before the commit of a clone. The caller holds
-    /// the locks of both files. It has checked the extents with `VolumeView::require_own`.
+    /// the locks of both files. It has checked the extents with `VolumeView::require_possible_extent`.
     pub(crate) fn share(&self, extents: &[Extent]) {
         extents.iter().for_each(|&extent| self.shared.add(extent));
     }
@@ -245,7 +245,9 @@ impl Space {
         let central = self.central();
         groups.retain(|&group| central.is_aside(group));
         let end = self.context.geometry.volume_bytes();
-        groups.extend(Some((self.context.end(), end)).filter(|&(start, end)| all && start < end));
+        groups.extend(
+            Some((self.context.end_of_used_groups(), end)).filter(|&(start, end)| all && start < end),
+        );
         for &(start, end) in &groups {
             self.context.medium.discard(Addr::new(SegmentId(0), start), end - start)?;
         }

@@ -2,9 +2,9 @@
 //!
 //! The host takes milliseconds to provide a large extent, and the call that allocates the extent would wait
 //! for all of it. So an object that will need such an extent announces it again and again
-//! ([`Space::announce`]), and each announcement provisions one step. Nothing else is allocated from a
-//! reserve. A reserve ends when an allocation of its size takes it. All reserves are given up before a trim,
-//! a close, and an allocation that would fail.
+//! ([`Space::extend_reserve_for`]), and each announcement provisions one step. Nothing else is allocated from
+//! a reserve. A reserve ends when an allocation of its size takes it. All reserves are given up before a
+//! trim, a close, and an allocation that would fail.
 //!
 //! Safe when power fails: a reserve exists in memory only. Its steps are free as a whole, so the memory of
 //! these steps is provisioned again after an open.
@@ -21,7 +21,7 @@ impl Space {
     /// Provisions the next step for an extent of `bytes`, a power of two, that will be allocated soon. Does
     /// nothing for an extent that a call can wait for. The call is only a hint, so it reports no error. If
     /// the error persists, the later allocation of the extent reports it.
-    pub(crate) fn announce(&self, bytes: u64) {
+    pub(crate) fn extend_reserve_for(&self, bytes: u64) {
         // Memory for a smaller extent is provided ahead of need as a whole.
         if bytes > AHEAD_BYTES && self.context.medium.check().is_ok() {
             let _ = self.central().extend_reserve(&self.context, (bytes / PAGE_SIZE) as u32);
@@ -56,7 +56,9 @@ impl Central {
     /// Returns a reserve of free memory, or else of steps that may have no memory. Returns `None` if a call
     /// can wait for all of the extent, or if the volume has no room for it.
     fn begin_reserve(&mut self, context: &SpaceContext, pages: u32) -> Result<Option<Reserve>> {
-        if !self.steps.are_several(pages) || u64::from(pages) * PAGE_SIZE > context.geometry.group_bytes() {
+        if !self.steps.is_more_than_a_step(pages)
+            || u64::from(pages) * PAGE_SIZE > context.geometry.group_bytes()
+        {
             return Ok(None);
         }
         if let Some(page) = self.buddy.allocate(pages) {
@@ -120,7 +122,7 @@ mod tests {
         let aside = space.central().set_aside(&space.context, true);
         let kept = || aside.iter().filter(|&&group| !space.central().is_aside(group)).count();
         assert_eq!(kept(), 0);
-        space.announce(16 << 20);
+        space.extend_reserve_for(16 << 20);
         assert_eq!(kept(), 1);
     }
 }

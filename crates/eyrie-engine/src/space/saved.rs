@@ -79,7 +79,7 @@ struct SavedParts<'a> {
 pub(crate) fn decode(bytes: &[u8], context: &SpaceContext, volume_id: [u8; 16]) -> Option<FreeMap> {
     let parts = split(bytes, context, volume_id)?;
     let mut map = FreeMap { live_bytes: parts.header.live_bytes.get(), ..FreeMap::default() };
-    if map.live_bytes > context.end().saturating_sub(context.geometry.data_start()) {
+    if map.live_bytes > context.end_of_used_groups().saturating_sub(context.geometry.data_start()) {
         return None;
     }
     decode_pages(&mut map, parts.words, context)?;
@@ -93,7 +93,7 @@ pub(crate) fn decode(bytes: &[u8], context: &SpaceContext, volume_id: [u8; 16]) 
 /// another volume, have an unknown version, or have a wrong length.
 fn split<'a>(bytes: &'a [u8], context: &SpaceContext, volume_id: [u8; 16]) -> Option<SavedParts<'a>> {
     let (header, rest) = SavedHeader::read_from_prefix(bytes).ok()?;
-    let words = u64::from(page_of(context.end()).div_ceil(64));
+    let words = u64::from(page_of(context.end_of_used_groups()).div_ceil(64));
     let known = header.magic == SAVED_MAGIC && header.version.get() == VERSION;
     if !known || header.volume_id != volume_id || header.words.get() != words {
         return None;
@@ -116,7 +116,7 @@ fn split<'a>(bytes: &'a [u8], context: &SpaceContext, volume_id: [u8; 16]) -> Op
 /// Adds the pages that are free as a whole. Returns `None` if one of them lies outside the groups in use, in
 /// the tables, or in a header chunk.
 fn decode_pages(map: &mut FreeMap, words: &[u8], context: &SpaceContext) -> Option<()> {
-    let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
+    let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end_of_used_groups()));
     map.pages =
         Bits::from_words(words.as_chunks::<8>().0.iter().map(|&word| u64::from_le_bytes(word)).collect());
     let beyond = map.pages.words().len() as u32 * 64;
@@ -128,7 +128,7 @@ fn decode_pages(map: &mut FreeMap, words: &[u8], context: &SpaceContext) -> Opti
 /// Adds the free slots of slab pages. Returns `None` unless each page occurs once, can be a slab page, and
 /// has at least one free slot and one slot in use.
 fn decode_slabs(map: &mut FreeMap, slabs: &[SavedSlab], context: &SpaceContext) -> Option<()> {
-    let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
+    let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end_of_used_groups()));
     for saved in slabs {
         let (page, bits) = (saved.page.get(), saved.free.get());
         let class = Class::from_raw(saved.class).filter(|class| class.is_small())?;
@@ -148,7 +148,7 @@ fn decode_slabs(map: &mut FreeMap, slabs: &[SavedSlab], context: &SpaceContext) 
 /// a page and at least two pointers, and each page is in use as a whole: it lies in the groups in use, and is
 /// neither free, nor a slab page, nor in a header chunk.
 fn decode_shared(map: &mut FreeMap, runs: &[SavedRun], context: &SpaceContext) -> Option<()> {
-    let (mut start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
+    let (mut start, end) = (page_of(context.geometry.data_start()), page_of(context.end_of_used_groups()));
     for saved in runs {
         let (page, pages, pointers) = (saved.page.get(), saved.pages.get(), saved.pointers.get());
         let after = page.checked_add(pages)?;

@@ -83,7 +83,7 @@ impl PointerCounts {
         &region[page as usize % REGION]
     }
 
-    /// Returns the count of a page, without memory for a page that has none.
+    /// Returns the count of a page, or `None` if no page of its region has a count. Allocates no memory.
     fn get(&self, page: u32) -> Option<&AtomicU32> {
         let region = self.regions.get()?.get(page as usize / REGION)?.get()?;
         Some(&region[page as usize % REGION])
@@ -111,9 +111,9 @@ impl PointerCounts {
         self.count(page).fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Takes one pointer off the count of each page of an extent that a commit has dropped. Returns true if
-    /// no page had a count: the extent has then lost its only pointer as a whole. Otherwise returns false,
-    /// and calls `free` with each page that has lost its last pointer.
+    /// Takes one pointer off the count of each page of an extent, because a commit has dropped a pointer to
+    /// the extent. Returns true if no page had a count: the extent has then lost its only pointer as a whole.
+    /// Otherwise returns false, and calls `free` with each page that has lost its last pointer.
     pub(super) fn remove(&self, extent: Extent, mut free: impl FnMut(u32)) -> bool {
         if extent.class.is_small() {
             return true;

@@ -17,7 +17,7 @@ pub(super) type StepRun = (u32, u32);
 
 /// A block of steps that only an allocation of its size takes. [`MemorySteps`] holds the block back, so that
 /// no other allocation takes it. In `MemorySteps`, all steps of the block count as steps that may have no
-/// memory, also those that have memory already.
+/// memory, even those that have memory already.
 pub(super) struct Reserve {
     /// Size of the block, in pages: a power of two.
     pub(super) pages: u32,
@@ -54,7 +54,7 @@ impl MemorySteps {
             without: Bits::default(),
             held_back: Bits::default(),
         };
-        let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end()));
+        let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end_of_used_groups()));
         steps.without.grow(end.div_ceil(steps.pages));
         steps.held_back.grow(end.div_ceil(steps.pages));
         for step in start / steps.pages..end.div_ceil(steps.pages) {
@@ -69,12 +69,12 @@ impl MemorySteps {
     /// Returns the pages of a step that can be allocated. The first step and the last step may have fewer of
     /// them than other steps.
     pub(super) fn pages_of(&self, context: &SpaceContext, step: u32) -> (u32, u32) {
-        let end = ((step + 1) * self.pages).min(page_of(context.end()));
+        let end = ((step + 1) * self.pages).min(page_of(context.end_of_used_groups()));
         ((step * self.pages).max(page_of(context.geometry.data_start())), end)
     }
 
     /// True if a block of `pages`, a power of two, is more than one step.
-    pub(super) fn are_several(&self, pages: u32) -> bool {
+    pub(super) fn is_more_than_a_step(&self, pages: u32) -> bool {
         pages > self.pages
     }
 

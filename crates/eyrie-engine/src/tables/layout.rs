@@ -194,7 +194,7 @@ pub struct VolumePage {
     /// Zero.
     pub reserved_2: [u8; 36],
     /// Number of opens of the volume for changes since it was made. Each open raises the number before its
-    /// first other change, and is an owner of its own, also if one process opens the volume several times.
+    /// first other change, and is an owner of its own, even if one process opens the volume several times.
     pub owners: U64,
     /// Zero.
     pub reserved_3: [u8; 56],
@@ -211,11 +211,11 @@ pub struct VolumePage {
 /// results that the present owner and the 31 owners before it have found.
 pub(crate) const OUTCOMES: usize = 32;
 
-/// A request that a service is applying. By this record, the next owner finds out if the change was made. The
-/// change was made if the object `new` exists and has the change time of this record. Otherwise, the change
-/// was made if the object that it changes exists and has this change time. The records of a write and of a
-/// new access time name no object. These changes count as not made, because a client can repeat them without
-/// harm.
+/// A request that a service is applying. From this record, the next owner finds out if the change was made.
+/// The change was made if the object `new` exists and has the change time of this record. Otherwise, the
+/// change was made if the object that it changes exists and has this change time. The records of a write and
+/// of a new access time name no object. These changes count as not made, because a client can repeat them
+/// without harm.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct RequestRecord {
@@ -223,7 +223,7 @@ pub struct RequestRecord {
     pub key: U64,
     /// Number of the request in its session.
     pub number: U64,
-    /// The object that the change changes, or a directory (see `name_bytes`). 0 if there is none.
+    /// The object that the request changes, or a directory (see `name_bytes`). 0 if there is none.
     pub object: U64,
     /// The object that the change makes, or 0.
     pub new: U64,
@@ -231,7 +231,7 @@ pub struct RequestRecord {
     pub seconds: I64,
     /// Nanoseconds after `seconds`. 2^32 - 1 if an earlier change may have the same time.
     pub nanoseconds: U32,
-    /// Length of `name`. If it is not 0, the change changes the object that has this name in the directory
+    /// Length of `name`. If it is not 0, the request changes the object that has this name in the directory
     /// `object`.
     pub name_bytes: U32,
     /// Number of bytes that the change appends.
@@ -252,8 +252,8 @@ pub struct OutcomeRecord {
     pub number: U64,
     /// Offset of the bytes that the change appended, or generation of the object that it created.
     pub result: U64,
-    /// 0 if the change was not made, 1 if it was made, 2 if it was made and created an object, 3 if nobody
-    /// knows.
+    /// 0 if the change was not made, 1 if it was made, 2 if it was made and created an object, 3 if the
+    /// result is unknown.
     pub made: U64,
 }
 

@@ -64,11 +64,11 @@ pub(super) fn commit(transaction: &mut Transaction<'_>) -> Result<Settled> {
         transaction.write(entries, &record[PLACE_BYTES..])?;
         for &(addr, _) in &words {
             // No store may fail after the publish. Therefore every address is checked, and every store is
-            // announced, before the publish.
+            // reserved, before the publish.
             medium.load(addr)?;
-            medium.announce_store(addr)?;
+            medium.reserve_store(addr)?;
         }
-        medium.announce_store(slot)?;
+        medium.reserve_store(slot)?;
         transaction.write_word(slot.add(8), entries.raw())?;
         let ordered = transaction.barrier()?;
         if broken(SafetyRule::RedoRecordBeforeItsEffect) {

@@ -13,7 +13,7 @@ use crate::tables::layout::GENERATION_LIMIT;
 use crate::{Error, Result};
 
 /// Number of generations that one publish of the limit allows. It is large, so that publishes are rare. It is
-/// small against 2^64, so that crashes cannot use up all generations.
+/// small compared with 2^64, so that crashes cannot use up all generations.
 const LEASE: u64 = 1 << 20;
 /// As [`LEASE`], for a volume on a disk that is served. A client keeps the generation of a file beyond a kill
 /// of its service. In the next session it compares this generation with that of the object that then has the

@@ -241,7 +241,7 @@ impl Volume {
             return Ok(());
         }
         self.medium().check()?;
-        if self.space.has_leaks() {
+        if self.space.must_recover() {
             // The allocator may be wrong, so it must not choose memory to discard.
             return Ok(self.medium().checkpoint()?);
         }
@@ -319,15 +319,15 @@ impl Volume {
     /// # Errors
     /// [`Error::Fault`] when the medium fails. [`Error::Corrupt`] when the numbers are used up.
     #[inline]
-    pub fn generation(&self) -> Result<u64> {
+    pub fn next_generation(&self) -> Result<u64> {
         self.generations.next(self.medium())
     }
 
     /// Returns `count` numbers in a row, at most 2^20, that this volume never assigned before.
     ///
     /// # Errors
-    /// As [`Volume::generation`].
-    pub fn generations(&self, count: u64) -> Result<Range<u64>> {
+    /// As [`Volume::next_generation`].
+    pub fn take_generations(&self, count: u64) -> Result<Range<u64>> {
         let taken = self.generations.take(count, self.medium())?;
         Ok(taken.next..taken.end)
     }

@@ -1,5 +1,5 @@
-//! The number of opens of a volume for changes. By this number, clients of a dead service notice the next
-//! owner.
+//! The number of opens of a volume for changes. Clients of a dead service notice the next owner by this
+//! number.
 
 use eyrie_medium::epoch::pin;
 use eyrie_medium::rules::{SafetyRule, broken};

@@ -23,7 +23,11 @@ impl Volume {
     /// Returns the smallest size that [`Volume::resize`] accepts, in bytes: the end of the last page in use,
     /// but at least [`MIN_HOST_BYTES`], and at least one page more than the tables.
     pub(crate) fn least_bytes(&self) -> u64 {
-        let used_end = self.space.free_map().pages.end_of_missing(page_of(self.space.context().end()));
+        let used_end = self
+            .space
+            .free_map()
+            .pages
+            .end_of_last_absent(page_of(self.space.context().end_of_used_groups()));
         page_addr(used_end).offset().max(self.geometry().data_start() + PAGE_SIZE).max(MIN_HOST_BYTES)
     }
 
@@ -136,7 +140,7 @@ impl Volume {
     /// Takes the groups beyond the new end out of use, and then writes `geometry` to the superblock, which
     /// commits the new size. Callers have made the host's file long enough.
     fn switch(&mut self, geometry: Geometry, step: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        let (now, end) = (self.space.central().groups(), self.space.context().end());
+        let (now, end) = (self.space.central().groups(), self.space.context().end_of_used_groups());
         let groups = now.min(geometry.groups());
         let new_end = geometry.end_of_groups(groups);
         if new_end > end {
@@ -221,7 +225,7 @@ mod tests {
 
     fn open_device(path: &Path) -> (Volume, Opened) {
         let file = File::options().read(true).write(true).open(path).expect("a file");
-        let medium = device::mount(&file, PagedOptions::for_host(), "here").expect("a volume");
+        let medium = device::open_volume(&file, PagedOptions::for_host(), "here").expect("a volume");
         Volume::open_in(medium, Some(Hold::Device(file)), "here").expect("a volume")
     }
 

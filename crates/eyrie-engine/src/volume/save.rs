@@ -37,7 +37,7 @@ pub(super) fn save(space: &Space, volume_id: [u8; 16]) -> Result<()> {
     let context = space.context();
     let medium = &context.medium;
     medium.check()?;
-    if space.has_leaks() {
+    if space.must_recover() {
         return Ok(());
     }
     // After the drain, the last durable cut uses no free page, so the saved bytes can go to any free page.
@@ -91,11 +91,11 @@ pub(super) fn load(context: &SpaceContext, page: &VolumePage, volume_id: [u8; 16
     let place = Addr::from_raw(page.saved_addr.get());
     let saved_bytes = page.saved_bytes.get();
     let within = place.is_aligned(PAGE_SIZE) && place.segment_index() == 0;
-    let room = context.end().checked_sub(place.offset())?;
+    let room = context.end_of_used_groups().checked_sub(place.offset())?;
     // Slab pages and runs of shared pages take the most room in a saved map: at most 16 bytes for each page
     // of 4096 bytes, which is 1/256 of the groups in use. The limit is above 1/128 of the groups in use, so
     // it accepts every sound map.
-    let largest = PAGE_SIZE + context.end() / 128;
+    let largest = PAGE_SIZE + context.end_of_used_groups() / 128;
     if page.clean.get() != CLEAN || !within || saved_bytes == 0 || saved_bytes > room.min(largest) {
         return None;
     }

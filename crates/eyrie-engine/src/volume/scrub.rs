@@ -25,7 +25,7 @@ pub struct Scrubbed {
 }
 
 impl Volume {
-    /// Reads every page in use from the disk, also pages that are in memory. Other threads may use the volume
+    /// Reads every page in use from the disk, even pages that are in memory. Other threads may use the volume
     /// meanwhile. After each batch, `progress` gets the number of bytes that were read so far and the number
     /// of bytes to read in all. If `progress` returns false, the scrub ends.
     ///
@@ -102,7 +102,7 @@ impl Volume {
             used.push(next..start);
             next = end;
         }
-        used.push(next..page_of(self.space.context().end()));
+        used.push(next..page_of(self.space.context().end_of_used_groups()));
         used.retain(|run| !run.is_empty());
         Ok(used)
     }

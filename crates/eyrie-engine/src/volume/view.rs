@@ -29,7 +29,7 @@ impl VolumeView {
     /// Returns the volume with a board that only this process reads.
     pub(super) fn of_process(context: SpaceContext, superblock: VerifiedSuperblock) -> Result<VolumeView> {
         let view = VolumeView { context, superblock, board: Board::private()? };
-        view.announce_features();
+        view.copy_features_to_board();
         Ok(view)
     }
 
@@ -42,7 +42,7 @@ impl VolumeView {
     /// Replaces the board by one that other processes can map. No other thread uses the volume yet.
     pub(super) fn share_board(&mut self) -> Result<()> {
         self.board = Board::shared()?;
-        self.announce_features();
+        self.copy_features_to_board();
         Ok(())
     }
 
@@ -127,8 +127,8 @@ impl VolumeView {
         self.superblock.add_feature(&self.context.medium, PREALLOCATION)
     }
 
-    /// True if several pointers may lead to an extent of the volume. A reader in another process sees also a
-    /// first clone that came after its open.
+    /// True if several pointers may lead to an extent of the volume. The board has this fact, so a reader in
+    /// another process notices even a first clone that is made after its open.
     pub(crate) fn has_shared_extents(&self) -> bool {
         self.board.has_shared_extents()
     }
@@ -166,7 +166,7 @@ impl VolumeView {
     }
 
     /// Tells the users of a new board about the features that they read there.
-    fn announce_features(&self) {
+    fn copy_features_to_board(&self) {
         if self.has_flags() {
             self.board.set_has_flags();
         }
@@ -256,7 +256,7 @@ impl VolumeView {
     /// # Errors
     /// `Corrupt`.
     #[inline]
-    pub(crate) fn require_own(&self, extent: Extent) -> Result<()> {
+    pub(crate) fn require_possible_extent(&self, extent: Extent) -> Result<()> {
         if self.contains(extent) {
             Ok(())
         } else {

@@ -20,8 +20,9 @@ fn truncate(engine: &Scm, id: ObjectId) {
     engine.apply(&truncate).expect("room");
 }
 
-/// Two threads truncate two files that share pages, each its own. One of them has a view of its file, which
-/// began in a later epoch than the other truncation. The other thread then stores new bytes.
+/// Two files share pages, and each of two threads truncates one of the files. One thread has a view of its
+/// file. The view may begin in a later epoch than the truncation of the other file. The other thread then
+/// stores new bytes.
 ///
 /// The test fails if a page that becomes free is retired in an epoch before that of the view.
 #[test]

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 
-/// A reader pins, finds a place, and uses it. The owner names another place meanwhile, and reuses the first
-/// one after its grace period. A second thread advances the clock beside the owner.
+/// A reader pins, finds a place, and uses it. The main thread names another place meanwhile, and reuses the
+/// first place after its grace period. A third thread also advances the clock.
 ///
 /// At the start of an epoch the clock notes the counts of all pins, and then waits for these pins. The test
 /// fails if the clock notes the counts before the epoch begins. A pin that begins between these two moments

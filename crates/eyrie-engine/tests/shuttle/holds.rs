@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Unlinks a name of the root directory.
+/// Unlinks a name in the root directory.
 fn unlink(engine: &Scm, root: ObjectId, name: &[u8]) {
     engine.apply(&Op::Unlink { dir: root, name, time: LATER }).expect("there is such a name");
 }

@@ -2,7 +2,7 @@
 //! stopped writer.
 //!
 //! Every access to the medium, every lock of `eyrie_medium::sync` and every outermost pin is a scheduling
-//! point. Three more things differ from a product build. Threads do not sleep, but wait for the scheduler.
+//! point. Three more things differ from a normal build. Threads do not sleep, but wait for the scheduler.
 //! Summaries are built in smaller parts. Bytes are copied in pieces of 16, with a scheduling point between
 //! two pieces.
 
@@ -471,7 +471,8 @@ fn explain(start: &Start, scripts: Vec<Vec<Request>>, seed: u64, schedules: usiz
     let start = start.clone();
     run(Bursts::new(seed, schedules), move || {
         let (engine, clock) = (start.open(), Arc::new(HistoryClock::default()));
-        // This pin keeps the storage of a removed object from reuse while a thread works with it.
+        // While this pin exists, the storage of a removed object is not reused, even if a thread still works
+        // with the object.
         let _pin = epoch::pin();
         let threads: Vec<_> = scripts
             .iter()

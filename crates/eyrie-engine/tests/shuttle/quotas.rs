@@ -25,7 +25,7 @@ fn set_owner(engine: &Scm, id: ObjectId, uid: u32) -> Result<()> {
     engine.apply(&Op::SetAttributes { id, change, time: LATER }).map(drop)
 }
 
-/// Checks the volume, which compares the counts of usage with the objects.
+/// Checks the volume. The check compares the counts of usage with the objects.
 fn assert_counted(engine: &Scm, start: &Start, used: usize) {
     start.fresh[used..].iter().for_each(|&id| engine.unreserve(id));
     let report = engine.check().expect("sound");

@@ -78,9 +78,10 @@ fn ops_in_one_growing_directory_keep_every_entry() {
     }
 }
 
-/// Removes all entries of a directory, which keeps eight buckets, so that its entries have several shards. It
-/// cannot shrink, because the clock goes back: the page of the last bucket has a later time than the page
-/// with which it would merge, but only the earlier time counts for the directory's modification time.
+/// Removes all entries of a directory. The directory keeps eight buckets, so new entries have several shards.
+/// It cannot shrink, because the clock goes back: the page of the last bucket has a later time than the page
+/// with which it would merge, but only the earlier time counts for the directory's modification time. One
+/// page cannot keep both times.
 fn empty_but_large(engine: &Scm, dir: ObjectId) {
     let bucket = |name: &[u8]| engine.bucket_for_test(dir, name).expect("sound");
     let unlink = |name: &[u8], time| {

@@ -1,8 +1,8 @@
 //! The thread that waits in the kernel for the answer to a request, as `/proc` shows it.
 //!
 //! The kernel tells the mount of neither the system call of a request nor the signals of its thread: the
-//! crate `fuser` drops both. `/proc` has both for threads of this pid namespace. Nobody may see the system
-//! call of a thread that this process may not trace.
+//! crate `fuser` drops both. `/proc` has both for threads of this pid namespace. But this process can see the
+//! system call of a thread only if it may trace the thread.
 
 use std::fs::{read_link, read_to_string};
 use std::thread::sleep;
@@ -14,8 +14,8 @@ const LOOKS: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(100);
 /// Bit of SIGKILL in the lists of signals.
 const KILL: u64 = 1 << 8;
-/// Numbers of flock(2) on the architectures of Linux. No number of one architecture is that of another call
-/// of another architecture that locks.
+/// Numbers of flock(2) on common architectures of Linux. On no architecture does one of these numbers stand
+/// for another call that locks.
 const FLOCK: [u64; 3] = [32, 73, 143];
 /// Numbers of fcntl(2) and fcntl64(2).
 const FCNTL: [u64; 5] = [25, 55, 72, 204, 221];
@@ -37,12 +37,13 @@ pub(super) enum LockCall {
 
 /// A thread that waits for the answer to a request. `None` if this process cannot see the thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Caller(Option<u32>);
+pub(super) struct CallingThread(Option<u32>);
 
-impl Caller {
-    /// Returns the thread with the number that a request has. It is 0 for a thread of an outer pid namespace.
-    pub(super) fn new(thread: u32, sees_threads: bool) -> Caller {
-        Caller((thread != 0 && sees_threads).then_some(thread))
+impl CallingThread {
+    /// Returns the thread with the number that a request has. The number is 0 for a thread of an outer pid
+    /// namespace.
+    pub(super) fn new(thread: u32, sees_threads: bool) -> CallingThread {
+        CallingThread((thread != 0 && sees_threads).then_some(thread))
     }
 
     /// Returns the system call in which the thread waits. `None` if this process may not know it.
@@ -52,12 +53,12 @@ impl Caller {
     }
 
     /// Returns the same thread if its signals can be seen, and no thread otherwise.
-    pub(super) fn with_visible_signals(self) -> Caller {
-        Caller(self.0.filter(|thread| read_to_string(format!("/proc/{thread}/status")).is_ok()))
+    pub(super) fn with_visible_signals(self) -> CallingThread {
+        CallingThread(self.0.filter(|thread| read_to_string(format!("/proc/{thread}/status")).is_ok()))
     }
 
-    /// True if a signal ends the wait of a thread [with visible signals](Caller::with_visible_signals), or if
-    /// the thread has ended.
+    /// True if a signal ends the wait of a thread [with visible
+    /// signals](CallingThread::with_visible_signals), or if the thread has ended.
     pub(super) fn is_interrupted(self) -> bool {
         let status = |thread| read_to_string(format!("/proc/{thread}/status"));
         self.0.is_some_and(|thread| status(thread).map_or(true, |status| has_signal(&status)))
@@ -166,16 +167,16 @@ mod tests {
     fn threads_that_are_not_visible_have_neither_calls_nor_signals() {
         let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         assert!(sees_threads());
-        for hidden in [Caller::new(0, true), Caller::new(own, false)] {
-            assert_eq!((hidden, hidden.call()), (Caller(None), None));
+        for hidden in [CallingThread::new(0, true), CallingThread::new(own, false)] {
+            assert_eq!((hidden, hidden.call()), (CallingThread(None), None));
             assert!(!hidden.with_visible_signals().is_interrupted());
         }
-        let here = Caller::new(own, true);
+        let here = CallingThread::new(own, true);
         assert_eq!(here.with_visible_signals(), here);
         assert!(!here.is_interrupted());
         // No thread has this number.
-        let gone = Caller::new(u32::MAX >> 1, true);
-        assert_eq!(gone.with_visible_signals(), Caller(None));
+        let gone = CallingThread::new(u32::MAX >> 1, true);
+        assert_eq!(gone.with_visible_signals(), CallingThread(None));
         assert!(gone.is_interrupted());
     }
 }

@@ -3,12 +3,12 @@
 //! - The kernel sends a `flush` for each close of a descriptor. A `flush` ends the POSIX locks of the process
 //!   on the file.
 //! - The kernel sends a `release` for the end of an open file. A `release` ends the locks of the open file.
-//!   It names only the owner of locks of flock(2), so a [`Claim`] notes which owners have used an open file.
-//!   An owner that has used no other open file of this file loses its locks. So a process keeps the locks
-//!   that it got through another open file.
-//! - A claim may end before the volume grants the lock of the claim. So the mount looks for the claim again
-//!   after each grant. If the claim has ended, the mount ends the lock, as if the close had come after the
-//!   grant. Nothing else would end the lock, because the mount has forgotten the owner.
+//!   It names only the owner of locks of flock(2), so a [`LockUse`] notes which owners have used an open
+//!   file. An owner that has used no other open file of this file loses its locks. So a process keeps the
+//!   locks that it got through another open file.
+//! - A use may end before the volume grants the lock of the use. So the mount looks for the use again after
+//!   each grant. If the use has ended, the mount ends the lock, as if the close had come after the grant.
+//!   Nothing else would end the lock, because the mount has forgotten the owner.
 //! - A request that waits for a lock goes to [one thread](waits), which repeats the request. So the other
 //!   requests of the mount do not wait.
 //! - A `release` comes after the return of close(2). So a refused request that does not wait is repeated for
@@ -32,8 +32,8 @@ use eyrie::{
 };
 use fuser::{Errno, ReplyEmpty};
 
-use self::caller::{Caller, LockCall};
-use self::owners::{Claim, Owner, Owners};
+use self::caller::{CallingThread, LockCall};
+use self::owners::{LockUse, Owner, Owners};
 use self::waits::{Waiting, Waits};
 use crate::answer::{Answer, OrErrno};
 
@@ -70,7 +70,7 @@ pub(crate) struct Asked {
 #[derive(Clone, Copy, Debug)]
 struct Understood {
     asked: Asked,
-    caller: Caller,
+    caller: CallingThread,
     call: Option<LockCall>,
 }
 
@@ -155,9 +155,9 @@ impl FileLocks {
         }
     }
 
-    /// Finds the system call of a request out, if the result depends on it.
+    /// Finds out the system call of a request, if the result of the request depends on it.
     fn understand(&self, asked: Asked) -> Understood {
-        let caller = Caller::new(asked.thread, self.sees_threads);
+        let caller = CallingThread::new(asked.thread, self.sees_threads);
         let known = self.owners.find(asked.id, asked.owner);
         let matters = known.is_none() || asked.range == LockRange::ALL;
         Understood { asked, caller, call: if matters { caller.call() } else { None } }
@@ -167,8 +167,8 @@ impl FileLocks {
     /// waits.
     fn attempt(&self, request: &Understood, waiter: Option<&LockWaiter>) -> Answer<()> {
         if request.asked.kind.is_some() {
-            // Another thread may have ended the claim of a waiting request meanwhile.
-            return self.set_as(self.claim(request), request, waiter);
+            // Another thread may have ended the use of a waiting request meanwhile.
+            return self.set_as(self.note_use(request), request, waiter);
         }
         match self.owners.find(request.asked.id, request.asked.owner) {
             Some(owner) => self.set_as(owner, request, None),
@@ -176,10 +176,10 @@ impl FileLocks {
         }
     }
 
-    /// Notes the claim of a request that locks. Returns its owner.
-    fn claim(&self, request: &Understood) -> Owner {
+    /// Notes the use of a request that locks. Returns its owner.
+    fn note_use(&self, request: &Understood) -> Owner {
         let Asked { id, handle, owner, process, .. } = request.asked;
-        self.owners.claim(id, Claim { owner, handle }, || {
+        self.owners.note_use(id, LockUse { owner, handle }, || {
             let of_process = matches!(request.call, Some(LockCall::OfProcess) | None);
             let class = if of_process { OwnerClass::Process } else { OwnerClass::OpenFile };
             (eyrie::LockOwner::number_in_mount(process), class)
@@ -234,7 +234,7 @@ mod tests {
     fn request(id: ObjectId, owner: u64, handle: u64, call: LockCall) -> Understood {
         let kind = Some(LockKind::Exclusive);
         let asked = Asked { id, handle, owner, range: BYTES, kind, process: 7, thread: 0 };
-        Understood { asked, caller: Caller::new(0, false), call: Some(call) }
+        Understood { asked, caller: CallingThread::new(0, false), call: Some(call) }
     }
 
     /// True if nobody has a lock on the file. Another owner could then lock it.
@@ -248,20 +248,21 @@ mod tests {
         })
     }
 
-    /// A close ends the claim after its note and before the grant. Nothing else would then end the lock.
+    /// A close ends the use after the mount has noted the use, and before the volume grants the lock.
+    /// Nothing else would then end the lock.
     #[test]
     fn lock_that_is_granted_after_a_close_ends() {
         let (_place, _volume, locks, egg) = locks();
         for call in [LockCall::OfProcess, LockCall::OfOpenFile, LockCall::Flock] {
             let request = request(egg, 1, 10, call);
-            let owner = locks.claim(&request);
+            let owner = locks.note_use(&request);
             locks.flush(egg, 1);
             assert_eq!(locks.set_as(owner, &request, None).map_err(Errno::code), Ok(()));
             assert!(is_free(&locks, egg), "{call:?}");
-            // A claim that was noted again has another number.
-            let owner = locks.claim(&request);
+            // A use that was noted again has another number.
+            let owner = locks.note_use(&request);
             locks.flush(egg, 1);
-            locks.claim(&request);
+            locks.note_use(&request);
             assert_eq!(locks.set_as(owner, &request, None).map_err(Errno::code), Ok(()));
             assert!(is_free(&locks, egg), "{call:?}");
             locks.flush(egg, 1);
@@ -272,7 +273,7 @@ mod tests {
     fn release_keeps_the_locks_of_another_open_file() {
         let (_place, _volume, locks, egg) = locks();
         let [first, second] = [10, 11].map(|handle| request(egg, 1, handle, LockCall::OfProcess));
-        locks.claim(&first);
+        locks.note_use(&first);
         assert_eq!(locks.attempt(&second, None).map_err(Errno::code), Ok(()));
         locks.release(egg, 10);
         assert!(!is_free(&locks, egg));

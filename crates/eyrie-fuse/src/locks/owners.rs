@@ -17,7 +17,7 @@ pub(super) struct Owners(Mutex<OwnerMaps>);
 #[derive(Debug, Default)]
 struct OwnerMaps {
     owners: HashMap<u64, Owner>,
-    claims: HashMap<ObjectId, Vec<Claim>>,
+    uses: HashMap<ObjectId, Vec<LockUse>>,
 }
 
 /// An owner that may have locks.
@@ -27,13 +27,13 @@ pub(super) struct Owner {
     pub number: u64,
     /// Class of the owner's locks on ranges.
     pub class: OwnerClass,
-    /// Number of its claims.
-    claims: usize,
+    /// Number of its uses.
+    uses: usize,
 }
 
 /// The fact that an owner has asked for a lock on a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Claim {
+pub(super) struct LockUse {
     /// Number of the owner in the kernel.
     pub owner: u64,
     /// The open file with which it asked.
@@ -63,21 +63,21 @@ impl Owner {
 }
 
 impl OwnerMaps {
-    /// Ends those claims of an owner on a file for which `ends` returns true. Returns the owner if it had
-    /// such claims and has none left on the file.
-    fn end(&mut self, id: ObjectId, number: u64, ends: impl Fn(&Claim) -> bool) -> Option<Owner> {
-        let claims = self.claims.get_mut(&id)?;
-        let before = claims.len();
-        claims.retain(|claim| claim.owner != number || !ends(claim));
-        let ended = before - claims.len();
-        let is_left = claims.iter().any(|claim| claim.owner == number);
-        if claims.is_empty() {
-            self.claims.remove(&id);
+    /// Ends those uses of an owner on a file for which `ends` returns true. Returns the owner if it had such
+    /// uses and has none left on the file.
+    fn end(&mut self, id: ObjectId, number: u64, ends: impl Fn(&LockUse) -> bool) -> Option<Owner> {
+        let uses = self.uses.get_mut(&id)?;
+        let before = uses.len();
+        uses.retain(|lock_use| lock_use.owner != number || !ends(lock_use));
+        let ended = before - uses.len();
+        let is_left = uses.iter().any(|lock_use| lock_use.owner == number);
+        if uses.is_empty() {
+            self.uses.remove(&id);
         }
         let owner = self.owners.get_mut(&number)?;
-        owner.claims -= ended;
+        owner.uses -= ended;
         let owner = *owner;
-        if owner.claims == 0 {
+        if owner.uses == 0 {
             self.owners.remove(&number);
         }
         (ended > 0 && !is_left).then_some(owner)
@@ -93,54 +93,60 @@ impl Owners {
     /// Returns an owner that has asked for a lock on a file.
     pub(super) fn find(&self, id: ObjectId, number: u64) -> Option<Owner> {
         let state = self.state();
-        let has_asked = state.claims.get(&id)?.iter().any(|claim| claim.owner == number);
+        let has_asked = state.uses.get(&id)?.iter().any(|lock_use| lock_use.owner == number);
         state.owners.get(&number).filter(|_| has_asked).copied()
     }
 
     /// Notes that an owner asks for a lock on a file. `new` returns its number in the volume and the class of
-    /// its locks on ranges, if it has no claim yet.
-    pub(super) fn claim(&self, id: ObjectId, claim: Claim, new: impl FnOnce() -> (u64, OwnerClass)) -> Owner {
+    /// its locks on ranges, if it has no lock use yet.
+    pub(super) fn note_use(
+        &self,
+        id: ObjectId,
+        lock_use: LockUse,
+        new: impl FnOnce() -> (u64, OwnerClass),
+    ) -> Owner {
         let mut state = self.state();
-        let OwnerMaps { owners, claims } = &mut *state;
-        let owner = owners.entry(claim.owner).or_insert_with(|| {
+        let OwnerMaps { owners, uses } = &mut *state;
+        let owner = owners.entry(lock_use.owner).or_insert_with(|| {
             let (number, class) = new();
-            Owner { number, class, claims: 0 }
+            Owner { number, class, uses: 0 }
         });
-        let of_file = claims.entry(id).or_default();
-        if !of_file.contains(&claim) {
-            of_file.push(claim);
-            owner.claims += 1;
+        let of_file = uses.entry(id).or_default();
+        if !of_file.contains(&lock_use) {
+            of_file.push(lock_use);
+            owner.uses += 1;
         }
         *owner
     }
 
-    /// Ends the claims of an owner on a file. Returns the owner if it had some.
+    /// Ends the uses of an owner on a file. Returns the owner if it had some.
     pub(super) fn end(&self, id: ObjectId, number: u64) -> Option<Owner> {
         self.state().end(id, number, |_| true)
     }
 
-    /// Ends the claims of an open file. Returns the owners that have no other claim on the file.
+    /// Ends the uses of an open file. Returns the owners that have no other use of the file.
     pub(super) fn end_all_of(&self, id: ObjectId, handle: u64) -> Vec<Owner> {
         let mut state = self.state();
-        let claims = state.claims.get(&id).into_iter().flatten();
+        let uses = state.uses.get(&id).into_iter().flatten();
         let numbers: Vec<u64> =
-            claims.filter(|claim| claim.handle == handle).map(|claim| claim.owner).collect();
-        let end = |number| state.end(id, number, |claim| claim.handle == handle);
+            uses.filter(|lock_use| lock_use.handle == handle).map(|lock_use| lock_use.owner).collect();
+        let end = |number| state.end(id, number, |lock_use| lock_use.handle == handle);
         numbers.into_iter().filter_map(end).collect()
     }
 
     /// True if an owner that is an open file, other than the owner `number`, may have locks on a file.
     pub(super) fn has_other_open_file(&self, id: ObjectId, number: u64) -> bool {
         let state = self.state();
-        let mut others = state.claims.get(&id).into_iter().flatten().filter(|claim| claim.owner != number);
+        let mut others =
+            state.uses.get(&id).into_iter().flatten().filter(|lock_use| lock_use.owner != number);
         others.any(|other| state.owners[&other.owner].class == OwnerClass::OpenFile)
     }
 
     /// Forgets all owners, and returns them with their files.
     pub(super) fn end_all(&self) -> Vec<(ObjectId, Owner)> {
-        let OwnerMaps { owners, claims } = std::mem::take(&mut *self.state());
-        let claims = claims.into_iter().flat_map(|(id, of_file)| of_file.into_iter().map(move |it| (id, it)));
-        claims.filter_map(|(id, claim)| Some((id, *owners.get(&claim.owner)?))).collect()
+        let OwnerMaps { owners, uses } = std::mem::take(&mut *self.state());
+        let uses = uses.into_iter().flat_map(|(id, of_file)| of_file.into_iter().map(move |it| (id, it)));
+        uses.filter_map(|(id, lock_use)| Some((id, *owners.get(&lock_use.owner)?))).collect()
     }
 }
 
@@ -150,9 +156,9 @@ mod tests {
 
     use super::*;
 
-    fn claim(owners: &Owners, id: ObjectId, owner: u64, handle: u64) -> Owner {
+    fn note_use(owners: &Owners, id: ObjectId, owner: u64, handle: u64) -> Owner {
         let new = || (LockOwner::number_in_mount(3), OwnerClass::Process);
-        owners.claim(id, Claim { owner, handle }, new)
+        owners.note_use(id, LockUse { owner, handle }, new)
     }
 
     /// Returns two ids, of the root and of a file.
@@ -165,17 +171,17 @@ mod tests {
     }
 
     #[test]
-    fn owner_keeps_its_number_until_its_last_claim_ends() {
+    fn owner_keeps_its_number_until_its_last_use_ends() {
         let (owners, [nest, egg]) = (Owners::default(), ids());
-        let first = claim(&owners, nest, 1, 10);
-        assert_eq!(claim(&owners, egg, 1, 11).number, first.number);
-        assert_ne!(claim(&owners, egg, 2, 12).number, first.number);
+        let first = note_use(&owners, nest, 1, 10);
+        assert_eq!(note_use(&owners, egg, 1, 11).number, first.number);
+        assert_ne!(note_use(&owners, egg, 2, 12).number, first.number);
         assert_eq!(owners.end(nest, 1).map(|owner| owner.number), Some(first.number));
         assert_eq!((owners.end(nest, 1), owners.find(nest, 1)), (None, None));
         assert_eq!(owners.find(egg, 1).map(|owner| owner.number), Some(first.number));
         assert_eq!(owners.end_all_of(egg, 11).len(), 1);
         assert_eq!(owners.find(egg, 1), None);
-        assert_ne!(claim(&owners, egg, 1, 13).number, first.number);
+        assert_ne!(note_use(&owners, egg, 1, 13).number, first.number);
         assert_eq!(owners.end_all().len(), 2);
         assert!(owners.end_all().is_empty());
     }
@@ -184,9 +190,9 @@ mod tests {
     fn release_ends_each_owner_that_used_only_this_open_file() {
         let (owners, [_, egg]) = (Owners::default(), ids());
         for (owner, handle) in [(1, 10), (1, 10), (1, 11), (2, 10), (3, 11)] {
-            claim(&owners, egg, owner, handle);
+            note_use(&owners, egg, owner, handle);
         }
-        let second = owners.find(egg, 2).expect("a claim");
+        let second = owners.find(egg, 2).expect("a use");
         let ended = owners.end_all_of(egg, 10);
         assert!(ended.len() == 1 && ended[0].has_number_of(second), "{ended:?}");
         // The first owner has asked with another open file, too.

@@ -2,7 +2,7 @@
 //!
 //! One thread repeats all waiting requests, in the order of their arrival. It repeats them at once when a
 //! lock of this mount ends. It also repeats them after pauses, because it gets no notice when another lock of
-//! the volume ends. If the caller of a request has a signal, the request fails with `EINTR`.
+//! the volume ends. If a signal interrupts the caller of a request, the request fails with `EINTR`.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ impl Waiting {
         Waiting { request, waiter, until, reply, looked: Instant::now() }
     }
 
-    /// Repeats the request. Returns `None` if it goes on to wait.
+    /// Repeats the request. Returns `None` if it continues to wait.
     fn attempt(&mut self, locks: &FileLocks) -> Option<Answer<()>> {
         match locks.attempt(&self.request, self.waiter.as_ref()) {
             Err(Errno::EAGAIN) => {}
@@ -143,7 +143,7 @@ impl Waits {
     }
 }
 
-/// Repeats requests, and returns those that go on to wait.
+/// Repeats requests, and returns those that continue to wait.
 fn attempt_all(all: Vec<Waiting>, locks: &FileLocks) -> Vec<Waiting> {
     let mut left = Vec::with_capacity(all.len());
     for mut waiting in all {

@@ -296,7 +296,7 @@ fn waits_in_a_mount_end_with_locks_of_others() {
     first.lock(RangeOwner::Process, (5, 1), EXCLUSIVE).unwrap();
     let answer = second.begin_lock((0, 0));
     assert!(waits(&answer));
-    // The mount goes on to serve other requests.
+    // The mount continues to serve other requests.
     assert_eq!(fs::read(two.points[1].join("egg")).unwrap(), b"blue");
     first.lock(RangeOwner::Process, (0, 0), None).unwrap();
     assert_eq!(answer.recv_timeout(PATIENCE).unwrap(), Ok(()));

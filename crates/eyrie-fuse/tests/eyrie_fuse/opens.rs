@@ -14,7 +14,7 @@ use super::{Fixture, errno, fixture};
 
 const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
 
-/// Returns the bytes of `/log` as they would be after a failure of power now.
+/// Returns the bytes of `/log` as they would be after a power failure at this moment.
 fn after_power_failure(volume: &Path, copy: &Path) -> Vec<u8> {
     let _ = fs::remove_dir_all(copy);
     fs::create_dir(copy).unwrap();

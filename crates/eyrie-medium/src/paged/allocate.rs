@@ -50,7 +50,7 @@ impl Pager {
                     self.waker.wake();
                 }
                 if flags & RESIDENT == 0 {
-                    self.provide(page);
+                    self.populate(page);
                     self.arrived(page, 1);
                     self.slow_down(1);
                 }
@@ -66,7 +66,7 @@ impl Pager {
     ///
     /// The unused rest of huge pages is memory, too. It takes no more memory than the pages in use, and both
     /// together take at most half of the limit.
-    fn provide(&self, page: usize) {
+    fn populate(&self, page: usize) {
         if self.is_shared() {
             return; // the memory file of a service has no huge pages
         }
@@ -78,7 +78,7 @@ impl Pager {
         if unused > resident || resident + unused > self.limit() / 2 || first + PIECE > self.pages.count() {
             return;
         }
-        // The pages before and after this one come first, because one of them is usually in memory.
+        // The pages before and after this one are checked first, because one of them is usually in memory.
         let is_new = |other: &usize| {
             *other == page || self.pages.flags(*other).load(Ordering::Relaxed) & (RESIDENT | BUSY) == 0
         };

@@ -36,7 +36,8 @@ impl Pager {
         let room = ORDINARY_ROOM.saturating_add(extra).min(self.most_room_of_an_op());
         let is_swamped =
             || self.is_swamped() || self.recorded_bytes().saturating_add(room) > self.room_of_a_cut();
-        // The room of an Op has an entry for each page that its data may take.
+        // `extra` has room for an entry of each page that the data of the Op may take. So this number is an
+        // upper bound of these pages.
         let pages = (extra / PAGE_ENTRY) as usize;
         // Other threads may make pages fresh as fast as drains write them. So an Op counts as ahead of its
         // pace for at most this many cuts.

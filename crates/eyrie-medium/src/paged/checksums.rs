@@ -45,7 +45,8 @@ fn entry(checksum: u32) -> u32 {
 
 /// The checksums of the pages of one volume, in memory.
 pub(super) struct Checksums {
-    /// The entries. In a chunk that is not loaded, an entry other than [`NEVER`] is already in memory.
+    /// The entries. In a chunk that is not loaded, an entry other than [`NEVER`] is known, because a later
+    /// record has set it.
     entries: Box<[AtomicU32]>,
     /// For each chunk true if all its entries are in memory.
     loaded: Box<[AtomicBool]>,

@@ -16,9 +16,9 @@ use super::read_ahead;
 use crate::fault::Fault;
 use crate::host;
 
-/// The memory pressure that wakes the keeper. In a window of two seconds, at least one task was waiting for
-/// memory during 200 ms in all. Two seconds are the shortest window that the kernel permits to processes
-/// without privileges.
+/// The memory pressure that wakes the keeper: within a window of two seconds, at least one task waited for
+/// memory for 200 ms in all. Two seconds are the shortest window that the kernel permits to processes without
+/// privileges.
 const PRESSURE: &[u8] = b"some 200000 2000000\0";
 
 /// Maximum time between background drains. A much longer time added to an `Instant` would overflow.

@@ -9,7 +9,8 @@
 //! The thread that synchronised last has no such limit, because it waits only for its own pages. So a program
 //! with one thread, and a volume that nobody synchronises, write as fast as memory permits. The limit itself
 //! depends on pages and not on time, so that the speed of the disk does not decide where the cuts are. But it
-//! *expires* some time after the last sync: threads that go on writing are then as fast as before.
+//! *expires* some time after the last sync: threads that go on writing are then as fast as if nobody had
+//! synchronised.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ const LEAST_EXPIRY: Duration = Duration::from_millis(50);
 /// must end soon after the last sync.
 const LONGEST_EXPIRY: Duration = Duration::from_secs(1);
 /// A thread that synchronises again and again begins its next drain within this time after the last drain.
-const PATIENCE: Duration = Duration::from_micros(100);
+const NEXT_SYNC_DRAIN: Duration = Duration::from_micros(100);
 
 /// The counts of fresh pages.
 pub(super) struct Pace {
@@ -150,10 +151,11 @@ impl Pace {
         self.opened.elapsed() >= Duration::from_micros(self.expires_us.load(Ordering::Relaxed))
     }
 
-    /// Returns true if the last drain ended just now. If an Op that is ahead drained right after a thread
-    /// that synchronises again and again, that thread would have to wait for the Op's drain.
+    /// Returns true if the last drain ended just now. If a thread synchronises again and again, it begins its
+    /// next drain soon. If an Op that is ahead of its pace began a drain first, that thread would have to
+    /// wait for the drain of the Op.
     pub(super) fn has_just_drained(&self) -> bool {
-        self.since_drain() < PATIENCE
+        self.since_drain() < NEXT_SYNC_DRAIN
     }
 
     /// Returns the time since the last drain.

@@ -79,7 +79,7 @@ pub(crate) struct Pager {
     pub(super) journal_bytes: u64,
     /// True after a drain has failed.
     pub(super) failed: AtomicBool,
-    /// True if a pin that lasted too long ended the last eviction.
+    /// True if the last eviction gave up because a pin lasted too long.
     pub(super) is_held_back: AtomicBool,
     /// The file of the pages for other processes, if they may read the pages.
     pub(super) pages_file: OnceLock<File>,

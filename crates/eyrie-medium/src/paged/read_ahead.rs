@@ -21,14 +21,14 @@ pub(super) const THREADS: usize = 4;
 /// Maximum number of pages of a chunk: twice the number of pages that the threads read at a time. The reader
 /// requests the next chunk when it uses the first page of this one. The threads then still have pieces to
 /// read.
-const MOST: usize = 2 * THREADS * PIECE;
+const MAX_CHUNK: usize = 2 * THREADS * PIECE;
 /// Ratio of a reader's window to the window before it, while the limit allows this ratio.
 const GROWTH: usize = 4;
 /// Least number of pages of a chunk that is queued after a miss. The reader itself reads a smaller chunk,
 /// together with the pages that it needs.
-const LEAST: usize = 64;
-/// Maximum number of pages of a piece. It is the number of pages of a huge page. One page fault then provides
-/// the memory of a piece, where small pages would need 512 page faults.
+const MIN_QUEUED_CHUNK: usize = 64;
+/// Maximum number of pages of a piece: the number of pages of a huge page. One page fault then provides the
+/// memory of a whole piece. Single pages would need 512 page faults.
 pub(super) const PIECE: usize = HUGE_PAGE / PAGE_SIZE as usize;
 /// Number of readers that are tracked at a time.
 const STREAMS: usize = 8;
@@ -64,8 +64,8 @@ struct PieceQueue {
 pub(super) struct ReadAhead {
     /// Number of pages in the volume.
     pages: usize,
-    /// Maximum number of pages of a chunk: [`MOST`], or an eighth of the limit of memory if that is less,
-    /// because other pages need memory too.
+    /// Maximum number of pages of a chunk: [`MAX_CHUNK`], or an eighth of the limit of memory if that is
+    /// less, because other pages need memory too.
     most: usize,
     streams: Mutex<[Stream; STREAMS]>,
     queue: Mutex<PieceQueue>,
@@ -76,14 +76,14 @@ impl ReadAhead {
     /// Makes the state for a volume of `pages` pages, with a memory limit of `limit` pages.
     pub(super) fn new(pages: usize, limit: usize) -> ReadAhead {
         let (streams, queue) = (Mutex::default(), Mutex::default());
-        ReadAhead { pages, most: MOST.min(limit / 8), streams, queue, asked: Condvar::new() }
+        ReadAhead { pages, most: MAX_CHUNK.min(limit / 8), streams, queue, asked: Condvar::new() }
     }
 
     /// Queues the pieces of a chunk. Does nothing if the queue is long. The reader then reads these pages
     /// itself.
     fn ask(&self, chunk: Range<usize>) {
         let mut queue = unpoisoned(self.queue.lock());
-        if queue.pieces.len() > STREAMS * MOST / PIECE {
+        if queue.pieces.len() > STREAMS * MAX_CHUNK / PIECE {
             return;
         }
         let mut first = chunk.start;
@@ -139,7 +139,7 @@ impl ReadAhead {
         stream.window = (GROWTH * stream.window).min(self.most);
         let end = wanted.max(self.chunk_end(page, stream.window)).min(self.pages);
         (stream.next, stream.marked) = (end, wanted);
-        if end - wanted < LEAST {
+        if end - wanted < MIN_QUEUED_CHUNK {
             return end;
         }
         drop(streams);

@@ -7,8 +7,8 @@
 //! ([`epoch::watch_pins`]). So a page that was in memory without [`LEAVING`](super::page::LEAVING) at any
 //! time since the pin began stays in memory until the pin ends.
 //!
-//! The cache of an owner that has died does not change any more. So a reader must ask if the owner lives
-//! before it believes the bytes that it has read ([`RemotePages::check_owner`]).
+//! The cache of an owner that has died does not change any more. So a reader must check that the owner lives
+//! before it uses the bytes that it has read ([`RemotePages::check_owner`]).
 
 use std::fs::File;
 use std::io;

@@ -28,8 +28,8 @@ pub struct PagedStats {
     pub read_bytes: u64,
 }
 
-/// Counters of the work of a page cache. Only work with the disk counts, so no call that stays in memory pays
-/// for them.
+/// Counters of the work of a page cache. They count only work with the disk, so a call that needs no disk
+/// does not pay for them.
 #[derive(Default)]
 pub(super) struct DiskCounts {
     drains: AtomicU64,

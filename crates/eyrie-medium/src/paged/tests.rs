@@ -394,8 +394,8 @@ fn ops_leave_few_fresh_pages_to_the_next_sync() {
     assert_eq!(medium.durable_cut(), before);
     sync_elsewhere(&medium);
     let synced = medium.durable_cut();
-    // The limit grows by an eighth of the pages that become fresh, and includes the 16 pages of each Op. The
-    // Op has not taken these 16 pages yet when it counts.
+    // The limit grows by an eighth of the pages that become fresh, and includes the 16 pages of each Op. An
+    // Op counts the fresh pages before it takes its own 16 pages.
     let limit = MIN_FRESH + PAGES as usize / 8 - 16;
     assert!(take_many(&medium).expect("no failure") <= limit);
     let drained = medium.durable_cut();

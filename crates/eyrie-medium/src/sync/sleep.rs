@@ -7,8 +7,8 @@
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// A word on which threads sleep: the inode of its memory, and its number there. The word has the same name
-/// in all mappings of the memory.
+/// The name of a word on which threads sleep: the inode of the file of its memory, and the index of the word.
+/// The word has the same name in all mappings of the memory.
 pub(crate) type WordName = (u64, usize);
 
 #[cfg(not(feature = "shuttle"))]
@@ -74,8 +74,8 @@ mod host {
         thread: Thread,
     }
 
-    /// The sleeping threads. No file has inode 0, so the name [`SOCKETS`] is that of no word in the memory of
-    /// a file.
+    /// The sleeping threads. No file has inode 0, so no word in the memory of a file has the name
+    /// [`SOCKETS`].
     static SLEEPERS: Mutex<Vec<Sleeper>> = Mutex::new(Vec::new());
     const SOCKETS: WordName = (0, 0);
 
@@ -89,7 +89,7 @@ mod host {
     }
 
     fn wake(most: usize, is_meant: impl Fn(WordName) -> bool) {
-        // An unpark is a scheduling point, so it comes after the lock.
+        // An unpark is a scheduling point, so it comes after the release of the lock.
         let woken: Vec<Sleeper> =
             unpoisoned(SLEEPERS.lock()).extract_if(.., |sleeper| is_meant(sleeper.word)).take(most).collect();
         for Sleeper { is_awake, thread, .. } in woken {

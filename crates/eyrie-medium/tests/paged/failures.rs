@@ -25,8 +25,8 @@ fn is_full_of(medium: &Medium, pages: std::ops::Range<u64>, byte: u8) -> bool {
 }
 
 /// The journal starts over under a new name. A power failure tears the first record with the new name. The
-/// old name must not come back. Replay could then apply the old records before the torn sectors, but none of
-/// the later old records. It would replace newer bytes by older ones.
+/// old name must not come back. If it did, replay could apply the old records before the torn sectors, but
+/// none of the later old records. So it would replace newer bytes by older ones.
 #[test]
 fn torn_record_after_a_restart_undoes_nothing() {
     let disk = disk();

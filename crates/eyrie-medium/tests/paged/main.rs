@@ -148,8 +148,8 @@ fn few_fresh_pages_go_to_the_journal_first() {
 
 /// A sync beside a writer of large files. Because the journal is large, the cut of the sync still counts as
 /// small, so the fresh pages go to the journal. The process is killed before or after the flush of the
-/// record. The next process is killed during its replay, and then power fails. After each of these chains,
-/// the cut is whole or undone, and it is not undone if its flush had returned.
+/// record. The next process is killed during its replay, and then power fails. After each such sequence of
+/// kills and failures, the cut is whole or undone. It is not undone if its flush had returned.
 #[test]
 fn cut_beside_a_writer_is_whole_after_kills_and_a_power_failure() {
     // A 64th of this journal has 48 pages.

@@ -9,7 +9,7 @@ pub const PAUSES: (Duration, Duration) = if cfg!(feature = "shuttle") {
 } else {
     (Duration::from_millis(1), Duration::from_secs(1))
 };
-/// Number of parts after which the table forgets those that nobody wanted lately.
+/// Number of parts at which the table forgets those whose pause is over.
 const MOST_PARTS: usize = 4096;
 
 /// A time at which a session lost a grant to another session.

@@ -103,7 +103,8 @@ impl Logs {
             }
             return true;
         }
-        // The next owner cannot check the grants of parts, so a user might disturb the logs of another.
+        // The next owner cannot check the grants of parts, so one user might disturb the logs of another.
+        // Therefore all open logs belong to the same user.
         let uid = log.who.uid();
         let is_foreign = |open: &u64| self.logs.get(open).is_some_and(|log| log.who.uid() != uid);
         if self.open.len() >= MOST_OPEN || self.open.iter().any(is_foreign) {
@@ -164,8 +165,8 @@ impl Logs {
         self.whole = Some(number);
     }
 
-    /// Gives the grants of the objects of its latest request to a session, and of objects beside them that
-    /// no session holds.
+    /// Gives a session the grants of the objects of its latest request, and of objects beside them that no
+    /// session holds.
     pub(super) fn grant_parts(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
         let was_open = self.open.contains(&number);
         if !was_open {
@@ -213,7 +214,7 @@ impl Logs {
         for part in ids.iter().copied().map(part_of) {
             match self.open_log_of(board.part_holder(part)) {
                 Some(other) if other == number => {}
-                // The part may have further objects.
+                // The part may have further objects, so the log of its holder is applied first.
                 Some(other) if !self.apply_all(engine, clock, other) => {}
                 other => {
                     board.give_part(part, Some(key));
@@ -232,9 +233,9 @@ impl Logs {
         self.open.iter().copied().find(has_key)
     }
 
-    /// Seals the log of a session and applies it, before the session gets further grants. A thread of the client
-    /// may have read an object before the session holds its grant, and the append of this thread must fail.
-    /// Returns false if an entry has to wait for free storage.
+    /// Seals the log of a session and applies it, before the session gets further grants. A thread of the
+    /// client may have read an object before the session holds its grant, and the append of this thread must
+    /// fail. Returns false if an entry has to wait for free storage.
     pub(super) fn seals_for_grants(&mut self, engine: &Scm, clock: &mut Clock, number: u64) -> bool {
         broken(SafetyRule::GrantsComeUnderASeal) || self.apply_all(engine, clock, number)
     }
@@ -297,7 +298,7 @@ impl Logs {
     }
 }
 
-/// Ends a grant before its log is applied, if that rule is broken.
+/// Ends a grant before the log is applied, if a test has broken the rule against this.
 #[inline]
 fn end_early(engine: &Scm, end: impl FnOnce(&Board)) {
     if broken(SafetyRule::GrantEndsAfterItsEntries) {
@@ -312,7 +313,7 @@ pub(super) fn budget(engine: &Scm, log: &File, promised: u64, is_whole: bool) ->
     // The log and the volume are on one file system of the host.
     let host = rustix::fs::fstatvfs(log).ok()?;
     let of_host = host.f_bavail.saturating_mul(host.f_frsize) / 4;
-    let left = engine.budget_of_deferral()?.min(of_host).checked_sub(promised)?;
+    let left = engine.deferral_budget_bytes()?.min(of_host).checked_sub(promised)?;
     // Further sessions need budgets, too.
     let budget = if is_whole { left } else { left / 2 };
     Some(budget).filter(|&budget| budget >= LEAST_BUDGET)

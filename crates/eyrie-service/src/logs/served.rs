@@ -33,8 +33,8 @@ pub struct ServedLog {
     pub applied: u64,
     /// Upper bound of the storage that the applied entries have needed, in bytes.
     pub storage: u64,
-    /// Value of `storage` from which on the service looks at the free storage again.
-    pub look_at: u64,
+    /// Value of `storage` from which on the service renews the budget.
+    pub renew_budget_at: u64,
     /// Largest value of `storage` that the client may reach.
     pub limit: u64,
     /// Storage that is promised to the entries, in bytes. 0 while the log is not open.
@@ -74,7 +74,7 @@ impl ServedLog {
             generations: 0..0,
             applied: 0,
             storage: 0,
-            look_at: 0,
+            renew_budget_at: 0,
             limit: 0,
             budget: 0,
             changes: 0,
@@ -123,7 +123,7 @@ impl ServedLog {
     /// Lets the entries from now on need this much storage.
     pub fn set_budget(&mut self, budget: u64) {
         self.budget = budget;
-        (self.look_at, self.limit) = (self.storage + budget / 2, self.storage + budget);
+        (self.renew_budget_at, self.limit) = (self.storage + budget / 2, self.storage + budget);
         self.lanes.word_to_store(LOG_BUDGET).store(self.limit, Ordering::Relaxed);
     }
 

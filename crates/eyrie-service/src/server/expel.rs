@@ -1,5 +1,6 @@
-//! Expels clients whose pins keep other clients from making progress: in a full volume the clients that keep
-//! storage from being reused, and on a disk the clients that keep too many pages in memory for too long.
+//! Expels clients whose pins keep other clients from making progress. In a full volume, these are the clients
+//! that keep storage from being reused. On a disk, these are the clients that keep too many pages in memory
+//! for too long.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use super::Service;
 use crate::session::Session;
 
 /// Time for which a request waits for storage that clients keep from being reused.
-const ROOM: Duration = Duration::from_millis(50);
+const STORAGE_WAIT: Duration = Duration::from_millis(50);
 /// Time for which a pin may keep an overfull page cache from evicting pages, if its process requests no page
 /// meanwhile.
 const IDLE_PIN: Duration = Duration::from_secs(1);
@@ -45,16 +46,16 @@ impl HeldPages {
 
 impl Service {
     /// Returns true if requests that have found no storage since `since` must wait: a client keeps storage
-    /// from being reused, and less than [`ROOM`] has passed. After [`ROOM`], expels these clients, so that
-    /// their storage becomes free, and returns false. Also returns false if there is no such client. The
-    /// requests are then answered, with `ENOSPC` if they still find no storage.
+    /// from being reused, and less than [`STORAGE_WAIT`] has passed. After [`STORAGE_WAIT`], expels these
+    /// clients, so that their storage becomes free, and returns false. Also returns false if there is no such
+    /// client. The requests are then answered, with `ENOSPC` if they still find no storage.
     ///
     /// Does not expel a process whose own request waits for storage, because only this service can end that
     /// wait.
     #[cold]
     pub(super) fn wait_or_expel(&mut self, since: Instant) -> bool {
-        let held = self.holding_back(|session| session.lacks_room);
-        if held.is_empty() || since.elapsed() < ROOM {
+        let held = self.holding_back(|session| session.lacks_storage);
+        if held.is_empty() || since.elapsed() < STORAGE_WAIT {
             return !held.is_empty();
         }
         self.expel(&held, "it kept storage from being reused in a full volume");
@@ -71,7 +72,7 @@ impl Service {
             if logs.end(&self.engine, clock, number) {
                 return;
             }
-            if started.elapsed() >= ROOM {
+            if started.elapsed() >= STORAGE_WAIT {
                 let mut held = self.holding_back(|_| false);
                 held.retain(|&other| other != number);
                 self.expel(&held, "it kept storage from being reused in a full volume");

@@ -10,7 +10,7 @@ pub struct ServeOptions {
     pub users: Option<Vec<u32>>,
     /// Memory and timing of a volume on a disk.
     pub paged: PagedOptions,
-    /// True if a client that is alone may log its changes and go on
+    /// True if a client that is alone may log its changes and go on without an answer
     /// ([`eyrie_engine::change_log`]). Only a volume in shared memory defers changes.
     pub defers_changes: bool,
     /// True if several clients of one user may log changes at the same time, each of objects that no other

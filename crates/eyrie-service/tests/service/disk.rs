@@ -212,7 +212,8 @@ fn eventually(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A client reads the whole file of the pages, so the host allocates each page that is not in the cache.
+/// A client reads the whole file of the page cache, so the host allocates memory for each page that is not in
+/// the cache.
 #[test]
 fn holes_that_a_client_reads_do_not_stay_in_memory() {
     let mut served = with_large_file(4 * MIB);
@@ -320,8 +321,8 @@ fn unreadable_number_of_the_owner_ends_no_session() {
     let files = served.files();
     assert!(files.read("/large").unwrap() == bytes_at(0, 12 * MIB));
     let segment = File::options().read(true).write(true).open(served.path.join("segment-0000")).unwrap();
-    // The place of the page in the file, which also has checksum pages. A volume that ended with this page
-    // would take the bytes up to the end of the page.
+    // Offset of the page in the file, which also has checksum pages. `place_bytes` returns the size that the
+    // volume would have on the disk if this page were its last page.
     let at = Medium::place_bytes(VOLUME_PAGE + 4096, true) - 4096;
     let mut page = vec![0; 4096];
     // So many pages have lines in the journal that the keeper makes a checkpoint. Afterwards each page can

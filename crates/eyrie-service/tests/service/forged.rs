@@ -1,5 +1,5 @@
-//! Random Ops with ids near live ones. The service refuses or applies each of them, and the volume stays
-//! sound.
+//! Random Ops with ids that are equal or close to the ids of live objects. The service refuses or applies
+//! each of them, and the volume stays sound.
 
 use eyrie_engine::access::AclKind;
 use eyrie_engine::{

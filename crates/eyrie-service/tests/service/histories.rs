@@ -1,5 +1,5 @@
-//! Histories of three clients: some order of their calls explains all answers, while one of them logs its
-//! changes.
+//! Histories of three clients, one of which logs its changes. Some order of their calls must explain all
+//! answers.
 //!
 //! The clients are *workers*: threads of this process, or processes of their own. A worker gets the number of
 //! a history, makes its calls, and sends the answers and their times back. All workers draw the same
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use eyrie_client::Client;
 use eyrie_engine::board::{SessionKey, part_of};
-use eyrie_engine::change_log::TAIL;
+use eyrie_engine::change_log::TAIL_WORD;
 use eyrie_engine::{Engine, Kind, ObjectId};
 use eyrie_medium::epoch;
 use eyrie_medium::rules::BROKEN_RULE;
@@ -260,7 +260,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // After a failure, the process may wait for other workers.
+        // After a failure, the process may wait for other workers, and would not end by itself.
         if let WorkerRun::Process(child) = &mut self.run {
             let _ = child.kill();
             let _ = child.wait();
@@ -272,7 +272,7 @@ impl Drop for Worker {
 #[derive(Default, Debug)]
 struct Coverage {
     histories: u64,
-    /// Histories that began while a client held the grant.
+    /// Histories that began while a client held the grant, or while clients could hold grants of parts.
     granted: u64,
     /// Histories in which the client logged a change beside the other clients.
     logged: u64,
@@ -302,13 +302,14 @@ impl Histories {
         Histories { served, host, memory, workers, hold_ms: HOLD_MS }
     }
 
-    /// Returns true if a client holds the grant, and the number of bytes that clients have logged.
+    /// Returns true if a client holds the grant of the volume, or clients may hold grants of parts. Also
+    /// returns the number of bytes that clients have logged.
     fn progress(&self) -> (bool, u64) {
         let files = std::fs::read_dir(&self.served.path).unwrap().map(Result::unwrap);
         let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("log-"));
         let tail = |log: DirEntry| {
             let mut word = [0; 8];
-            File::open(log.path()).unwrap().read_exact_at(&mut word, 8 * TAIL as u64).unwrap();
+            File::open(log.path()).unwrap().read_exact_at(&mut word, 8 * TAIL_WORD as u64).unwrap();
             u64::from_le_bytes(word)
         };
         let tails = logs.map(tail).sum();
@@ -322,7 +323,8 @@ impl Histories {
         let (objects, model) = Objects::make(&*self.host, format!("history-{seed}").as_bytes());
         let task = Task { seed, hold_ms: self.hold_ms, objects, ids: ids.try_into().unwrap() };
         let plan = task.plan();
-        // A grant that is given during the history ends soon.
+        // A grant that is given during the history ends soon, so the service doubles its pause before the
+        // next grant. The next holder keeps its grant twice as long, so that the pause does not grow further.
         self.hold_ms = if plan.is_granted_late { 2 * self.hold_ms } else { HOLD_MS };
         let words = self.memory.words();
         words[WAITING].store(plan.scripts.len() as u64 + 1, Ordering::SeqCst);

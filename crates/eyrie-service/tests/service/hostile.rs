@@ -103,7 +103,7 @@ impl RawSession {
         self.try_reserve(kind).unwrap()
     }
 
-    /// Reserves an id. Returns the number of the error otherwise.
+    /// Reserves an id, or returns the number of the error.
     pub fn try_reserve(&self, kind: Kind) -> Result<ObjectId, u32> {
         let call = ServiceCall::Reserve as u32;
         let (answer, data) =
@@ -133,7 +133,7 @@ fn greetings_of_other_protocols_end_only_their_connection() {
     let mut welcome = Welcome::new_zeroed();
     packet::receive(&socket, welcome.as_mut_bytes()).unwrap();
     assert_ne!(welcome.errno, 0);
-    // A greeting without files, and one with files that are no memory.
+    // A greeting without files, and one with ordinary files in place of memory files.
     let hello = Hello { version: VERSION, ..newer };
     let socket = socket_to(&served);
     packet::send(&socket, hello.as_bytes(), &[]).unwrap();

@@ -121,7 +121,8 @@ on_disk! {
     handle_and_key_of_one_file_agree
 }
 
-/// One call writes at most 64 MiB, and the calls that write everything make further ones.
+/// One call of `append`, `write` or `write_at` writes at most 64 MiB. `write_all_at` repeats the call until
+/// all bytes are written.
 #[test]
 fn long_writes_are_made_in_parts() {
     let mut served = Served::new(512 << 20);

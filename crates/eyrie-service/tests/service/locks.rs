@@ -203,7 +203,8 @@ fn close_of_a_stale_handle_keeps_the_locks_of_another_file() {
     served.stop();
 }
 
-/// A thread closes a file under a pin of an earlier session. Another thread has locked the file since.
+/// A thread closes a file under a pin of an earlier session. Meanwhile another thread has locked the file in
+/// the present session.
 #[test]
 fn close_under_an_old_pin_ends_the_locks_of_the_file() {
     let (mut served, [one, other]) = Served::with_clients(8 << 20);

@@ -46,7 +46,7 @@ struct Served {
     _place: tempfile::TempDir,
 }
 
-/// Options with a page cache that is smaller than the data of many tests.
+/// Options with a page cache that is smaller than the data of many tests, and with grants of parts.
 fn small_cache() -> ServeOptions {
     let mut options = ServeOptions::default();
     options.paged.memory_bytes = PagedOptions::MIN_MEMORY_BYTES;
@@ -314,7 +314,7 @@ fn stopped_service_is_an_error_and_its_changes_remain() {
     served.change(|owner| assert_eq!(owner.read("/egg").unwrap(), b"blue"));
 }
 
-/// The calls of a client wait for the next service. The open files and the caches of the client stay right.
+/// The calls of a client wait for the next service. The open files and the caches of the client stay valid.
 #[test]
 fn clients_go_on_with_the_next_service() {
     let mut served = Served::new(64 << 20);

@@ -21,7 +21,7 @@ fn take_all(nodes: &Nodes<Client>) {
     while nodes.next_notice(Duration::ZERO).is_some() {}
 }
 
-/// Returns the name in the next notice, and if an object has the name now.
+/// Returns the name in the next notice, and true if an object has the name after the change.
 fn next_entry(nodes: &Nodes<Client>) -> (Vec<u8>, bool) {
     match next(nodes) {
         Notice::Entry { name, after, .. } => (name.to_vec(), after.is_some()),
@@ -137,7 +137,7 @@ fn node_of_a_removed_file_is_stale_with_the_next_service() {
         owner.remove_file("/egg").unwrap();
         owner.rename("/nest", "/moved").unwrap();
     });
-    // A second service follows, and the nodes made no call to the first.
+    // A second service follows before the nodes have made a call to the first one.
     served.end();
     served.start();
     let stale = |error: eyrie::Error| assert_eq!(error.errno(), Errno::STALE, "{error}");

@@ -1,5 +1,5 @@
-//! Clients that write nonsense into the memory that they share with the service, or try to write into the
-//! memory that they may only read.
+//! Clients that write arbitrary values into the memory that they share with the service, or try to write into
+//! the memory that they may only read.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -1,9 +1,10 @@
 //! Requests in lanes: no wake-up is lost, and each request is answered once, also when its session or its
 //! service ends meanwhile.
 //!
-//! `mutants` plants two mistakes: the client looks if the service sleeps before it rings the bell, and the
-//! service does not look at the bells after it has announced that it sleeps. Each of these mistakes was
-//! planted by hand, and with each of them at least one of these tests failed:
+//! The module `mutants` plants two mistakes that these tests must notice: the client looks if the service
+//! sleeps before it rings the bell, and the service does not look at the bells after it has announced that it
+//! sleeps. At least one of these tests also fails with each of the following mistakes, which were planted by
+//! hand:
 //! - The client rings the bell before it marks the request as made.
 //! - The client stores the data after it has rung the bell.
 //! - The client marks its lane as waiting without a look at the answer.

@@ -83,7 +83,7 @@ impl Template {
         self.serve_with(true)
     }
 
-    /// Serves a copy. With `defers`, a client that is alone may log its changes.
+    /// Serves a copy. If `defers` is true, clients may log their changes.
     fn serve_with(&self, defers: bool) -> Served {
         let place = tempfile::tempdir_in("/dev/shm").unwrap();
         for entry in std::fs::read_dir(self.0.path()).unwrap() {

@@ -12,7 +12,7 @@ use eyrie_faults::{CrashPoints, Recorder, traced_from};
 use super::images::Counts;
 use super::record::{RecordOptions, StartVolume, record};
 use super::recovered::{caught, sound};
-use super::tight;
+use super::stress_scripts;
 use crate::compare::{Tree, TreeParts, difference, tree, try_tree};
 use crate::script::Script;
 
@@ -101,14 +101,14 @@ pub(super) fn explore(
     should_continue: &mut dyn FnMut() -> bool,
 ) -> Result<Counts, String> {
     let mut counts = Counts::default();
-    let used = start.after(&tight::used_before()).map_err(|error| error.to_string())?;
+    let used = start.after_script(&stress_scripts::used_before()).map_err(|error| error.to_string())?;
     let held = tree(used.model());
     for covered in of_closed(used.image()) {
         counts.images += damage(used.image(), covered, &[&held], should_continue)?;
     }
     let renames = "mkdir /d\ncreat /a\nrename /a /d/b\n";
     let renames = Script::parse("damage", renames.as_bytes()).expect("a constant script");
-    for script in [renames, tight::many_words()] {
+    for script in [renames, stress_scripts::many_words()] {
         let recorded = record(start, &script, RecordOptions::default()).map_err(|error| error.to_string())?;
         let run = &recorded.run;
         let mut points = CrashPoints::new(&run.base, &run.events).map_err(|error| error.to_string())?;

@@ -39,7 +39,7 @@ pub struct CrashFailure {
     /// The picks of the image that the crash left (see [`Images`](super::Images)).
     pub picks: Vec<usize>,
     /// The crash in the recovery of this image, if only that second crash left a wrong volume.
-    pub again: Option<RecoveryCrash>,
+    pub recovery_crash: Option<RecoveryCrash>,
     /// A description of the error.
     pub what: String,
 }
@@ -47,7 +47,7 @@ pub struct CrashFailure {
 impl CrashFailure {
     /// Makes a failure that occurred before any crash.
     pub fn before(what: String) -> CrashFailure {
-        CrashFailure { links: Vec::new(), after: 0, picks: Vec::new(), again: None, what }
+        CrashFailure { links: Vec::new(), after: 0, picks: Vec::new(), recovery_crash: None, what }
     }
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for CrashFailure {
             }
         }
         write!(f, "crash after {} events, picks {:?}", self.after, self.picks)?;
-        if let Some(RecoveryCrash { after, picks }) = &self.again {
+        if let Some(RecoveryCrash { after, picks }) = &self.recovery_crash {
             write!(f, ", and in its recovery after {after} events, picks {picks:?}")?;
         }
         write!(f, ": {}", self.what)

@@ -1,4 +1,4 @@
-//! Built-in scripts that each use a feature for the first time in their volume.
+//! Built-in scripts, each of which uses a feature of the format for the first time in its volume.
 
 use super::rights;
 use crate::script::Script;

@@ -40,7 +40,7 @@ pub struct Counts {
     /// Number of opened images that a crash inside a recovery left. `images` does not include them.
     pub of_recovery: u64,
     /// Number of crash points with more than [`Limits::images`] images.
-    pub cut: u64,
+    pub limited: u64,
 }
 
 impl AddAssign for Counts {
@@ -48,7 +48,7 @@ impl AddAssign for Counts {
         self.points += other.points;
         self.images += other.images;
         self.of_recovery += other.of_recovery;
-        self.cut += other.cut;
+        self.limited += other.limited;
     }
 }
 
@@ -83,7 +83,7 @@ impl Images {
     }
 
     /// Returns true if the enumeration has reached its limit and further images exist.
-    pub fn is_cut(&self) -> bool {
+    pub fn is_limited(&self) -> bool {
         self.next.is_some() && self.opened >= self.limits.images
     }
 
@@ -91,7 +91,7 @@ impl Images {
     pub fn next_picks(&mut self) -> Option<Vec<usize>> {
         let picks = if self.opened < self.limits.images {
             self.next.clone()?
-        } else if self.is_cut() && self.opened < self.limits.images + self.limits.sampled {
+        } else if self.is_limited() && self.opened < self.limits.images + self.limits.sampled {
             self.sample()
         } else {
             return None;
@@ -107,7 +107,7 @@ impl Images {
         }
     }
 
-    fn any(&mut self) -> u64 {
+    fn random_word(&mut self) -> u64 {
         self.taken += 1;
         bytes::word(self.seed, self.taken)
     }
@@ -116,14 +116,14 @@ impl Images {
     /// stores.
     fn sample(&mut self) -> Vec<usize> {
         // At odds of 255 in 256, a long record is often whole while a sector of another write is lost.
-        let odds = [0, 8, 64, 128, 192, 248, 255, 256][(self.any() % 8) as usize];
+        let odds = [0, 8, 64, 128, 192, 248, 255, 256][(self.random_word() % 8) as usize];
         let mut pick = || {
-            let any = self.any();
-            match (any % 256 < odds, any >> 8 & 1) {
+            let word = self.random_word();
+            match (word % 256 < odds, word >> 8 & 1) {
                 (false, _) => 0,
                 // All pending stores of the line, or a few of them.
                 (true, 0) => usize::MAX,
-                (true, _) => 1 + (any >> 9) as usize % 8,
+                (true, _) => 1 + (word >> 9) as usize % 8,
             }
         };
         (0..SAMPLED_LINES).map(|_| pick()).collect()
@@ -186,19 +186,19 @@ mod tests {
                 seen.push(choices.iter().map(|choice| choice.taken).collect::<Vec<_>>());
                 picks.add_choices(&choices);
             }
-            (seen, picks.is_cut())
+            (seen, picks.is_limited())
         };
-        let (all, is_cut) = opened(limits(100, 100));
+        let (all, is_limited) = opened(limits(100, 100));
         let mut distinct = all.clone();
         distinct.sort();
         distinct.dedup();
-        assert_eq!((all.len(), distinct.len(), is_cut), (24, 24, false));
-        let (some, is_cut) = opened(limits(10, 50));
-        assert_eq!((some.len(), is_cut), (60, true));
+        assert_eq!((all.len(), distinct.len(), is_limited), (24, 24, false));
+        let (some, is_limited) = opened(limits(10, 50));
+        assert_eq!((some.len(), is_limited), (60, true));
         assert!(some[..10] == all[..10]);
         // The samples differ: the first line takes each of its two contents.
         assert!(some[10..].iter().any(|picks| picks[0] == 1) && some[10..].iter().any(|picks| picks[0] == 0));
-        let (few, is_cut) = opened(limits(24, 50));
-        assert_eq!((few.len(), is_cut), (24, false));
+        let (few, is_limited) = opened(limits(24, 50));
+        assert_eq!((few.len(), is_limited), (24, false));
     }
 }

@@ -356,7 +356,7 @@ impl Process {
     fn know(&mut self, engine: &Scm) -> Result<(), String> {
         let text = |error: Error| error.to_string();
         let (owner, generation) =
-            (engine.volume().owner_number().map_err(text)?, engine.volume().generation().map_err(text)?);
+            (engine.volume().owner_number().map_err(text)?, engine.volume().next_generation().map_err(text)?);
         let known = self.left.known;
         if owner <= known.owner || generation <= known.generation {
             return Err(format!(

@@ -20,7 +20,6 @@
 //! of some images a second crash is explored. [`Recorded::explore_kills`] kills several processes, one after
 //! the other, before the power fails.
 
-mod beside;
 mod clones;
 mod damage;
 mod failure;
@@ -28,7 +27,7 @@ pub mod faults;
 mod features;
 mod images;
 mod killed;
-mod lost;
+mod lost_pages;
 mod medium;
 #[cfg(feature = "mutants")]
 pub mod mutants;
@@ -37,20 +36,20 @@ mod readers;
 mod record;
 mod recovered;
 mod recovery;
+mod redo_slots;
 mod report;
 mod resizing;
 mod rights;
 mod run;
 mod shrink;
-mod slots;
+mod stress_scripts;
 pub mod suite;
-mod tight;
 pub mod trace;
+mod two_threads;
 pub mod workload;
 #[cfg(feature = "mutants")]
-mod written;
+mod write_backs;
 
-pub use beside::{ParallelScript, record_beside};
 pub use eyrie_faults::{CrashRule, Site};
 pub use failure::{CrashFailure, ProcessEnd, RecoveryCrash};
 pub use images::{Counts, Images, Limits, NoImage};
@@ -61,6 +60,7 @@ pub use recovered::caught;
 pub use report::{CallReport, ExploreReport, SiteReport};
 pub use run::{Orders, SeenImage, TracedRun};
 pub use shrink::shrink;
+pub use two_threads::{ParallelScript, record_beside};
 
 #[cfg(test)]
 mod tests;

@@ -27,8 +27,8 @@ pub struct Caught {
     pub medium: &'static str,
     /// The kind of run.
     pub kind: &'static str,
-    /// Number of the script, from 1. 0 for an error of a check without a list of scripts, or for an error
-    /// while the volume is made.
+    /// Number of the script, from 1. The number is 0 for an error of a check without a list of scripts, and
+    /// for an error while the volume is made.
     pub script: u64,
     /// A description of the error, in one line.
     pub what: String,
@@ -36,7 +36,7 @@ pub struct Caught {
 
 /// The result of a search with one broken rule, or without one.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Hunt {
+pub struct MutantSearch {
     /// The id of the rule, or [`NO_RULE`] if no rule was broken.
     pub rule: &'static str,
     /// The first error that the search found.
@@ -157,7 +157,7 @@ impl Search<'_> {
 /// applies. The kind of run that the catalogue names for this rule comes first. Stops at the first error, or
 /// when `should_continue` returns false. A rule of threads or of processes has no run here, so its search
 /// finds no error.
-pub fn hunt(rule: SafetyRule, should_continue: &dyn Fn() -> bool) -> Hunt {
+pub fn search(rule: SafetyRule, should_continue: &dyn Fn() -> bool) -> MutantSearch {
     let entry = rule.entry();
     break_rule(Some(rule));
     let media: &[CrashRule] = match entry.on {
@@ -176,13 +176,13 @@ pub fn hunt(rule: SafetyRule, should_continue: &dyn Fn() -> bool) -> Hunt {
     }
     break_rule(None);
     let Search { images, complete, .. } = search;
-    Hunt { rule: entry.id, caught: found, images, complete }
+    MutantSearch { rule: entry.id, caught: found, images, complete }
 }
 
 /// Explores some runs of each kind that the catalogue names for any rule, while no rule is broken. An error
 /// that this search finds is not the consequence of a broken rule. Stops at the first error, or when
 /// `should_continue` returns false.
-pub fn control(should_continue: &dyn Fn() -> bool) -> Hunt {
+pub fn control(should_continue: &dyn Fn() -> bool) -> MutantSearch {
     break_rule(None);
     let mut search =
         Search { samples: CONTROL_SAMPLES, medium: "", images: 0, should_continue, complete: true };
@@ -193,5 +193,5 @@ pub fn control(should_continue: &dyn Fn() -> bool) -> Hunt {
         let mut named = kinds(rule, BYTES, CONTROL_SAMPLES).into_iter().filter(is_named);
         caught = caught.or_else(|| named.find_map(|kind| search.kind(kind, limits(rule))));
     }
-    Hunt { rule: NO_RULE, caught, images: search.images, complete: search.complete }
+    MutantSearch { rule: NO_RULE, caught, images: search.images, complete: search.complete }
 }

@@ -1,7 +1,7 @@
 //! Calls of a built-in script that set, reach and remove limits of quotas.
 
-/// The first limits of a user, whose storage and number of files then reach them.
-const USERS: &str = "
+/// Calls that set the first limits of a user. The user's storage and number of files then reach these limits.
+const USER_LIMITS: &str = "
 creat /f
 write /f 0 9000 1
 chown /f 7 70
@@ -27,8 +27,8 @@ chown /i 7 -1
 fallocate /i keep-size 0 16K
 ";
 
-/// The limits of a tree, which new objects, names, values and whiteouts reach.
-const TREES: &str = "
+/// Calls that set the limits of a tree. New objects, names, values and whiteouts then reach these limits.
+const TREE_LIMITS: &str = "
 mkdir /t
 project /t 9
 quota tree 9 0 64K 2 5
@@ -50,8 +50,8 @@ project /e 0
 creat /t/y
 ";
 
-/// The end of the limits of a user, and then of all limits.
-const END: &str = "
+/// Calls that remove the limits of a user, and then all limits.
+const REMOVED_LIMITS: &str = "
 quota user 7 0 0 0 0
 append /f 50000 12
 removexattr / trusted.eyrie.quota
@@ -61,5 +61,5 @@ link /f /t/l
 ";
 
 pub(super) fn calls() -> String {
-    [USERS, TREES, END].concat()
+    [USER_LIMITS, TREE_LIMITS, REMOVED_LIMITS].concat()
 }

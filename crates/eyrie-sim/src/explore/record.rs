@@ -159,7 +159,7 @@ impl StartVolume {
     ///
     /// # Errors
     /// As [`record`].
-    pub fn after(&self, script: &Script) -> Result<StartVolume, RecordError> {
+    pub fn after_script(&self, script: &Script) -> Result<StartVolume, RecordError> {
         caught(|| self.changed(script)).unwrap_or_else(|panic| Err(failed(panic)))
     }
 

@@ -74,8 +74,8 @@ impl Recovery {
     }
 
     /// Opens the image of one crash again. Returns a description of the error, or `None`.
-    pub(super) fn replay(&self, again: &RecoveryCrash, plan: &FaultPlan) -> Result<Option<String>, NoImage> {
-        let RecoveryCrash { after, picks } = again;
+    pub(super) fn replay(&self, crash: &RecoveryCrash, plan: &FaultPlan) -> Result<Option<String>, NoImage> {
+        let RecoveryCrash { after, picks } = crash;
         let mut points = self.points().map_err(|_| NoImage::Point { after: *after })?;
         let point = point_after(&mut points, *after)?;
         match examine(points.base(), &point, picks, &self.expected(plan)) {

@@ -27,7 +27,8 @@ pub struct ExploreReport {
     /// [`Recorded::explore`] kills no process, so callers of [`Recorded::explore_kills`] set this number.
     pub after_kills: u64,
     /// Number of crash points with more images than the limit of the exploration.
-    pub cut: u64,
+    #[serde(rename = "cut")]
+    pub limited: u64,
     /// Number of calls for which the volume had no room.
     pub without_room: u64,
 }
@@ -123,7 +124,7 @@ impl Collector {
 
     pub(super) fn report(self, recorded: &Recorded, counts: Counts) -> ExploreReport {
         let calls = self.calls.into_iter().map(|(done, tally)| CallReport {
-            call: recorded.after(done),
+            call: recorded.position_text(done),
             points: tally.points,
             images: tally.images,
             distinct: tally.contents.len() as u64,
@@ -150,7 +151,7 @@ impl Collector {
             distinct: self.all.contents.len() as u64,
             of_recovery: counts.of_recovery,
             after_kills: 0,
-            cut: counts.cut,
+            limited: counts.limited,
             without_room: recorded.without_room,
         }
     }
@@ -159,9 +160,9 @@ impl Collector {
 impl Recorded {
     /// Describes the position of a crash after this mark: the call in progress, or the numbers of calls of
     /// two threads that had returned.
-    fn after(&self, mark: u64) -> String {
+    fn position_text(&self, mark: u64) -> String {
         if self.run.orders.is_some() {
-            let [ours, theirs] = super::beside::returned(mark);
+            let [ours, theirs] = super::two_threads::returned(mark);
             return format!("after {ours} calls of one thread and {theirs} of the other");
         }
         self.calls.get(mark as usize).cloned().unwrap_or_else(|| "after the last call".to_string())

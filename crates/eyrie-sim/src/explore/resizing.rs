@@ -37,8 +37,8 @@ fn contents() -> Script {
 
 /// Lets power fail while a volume in memory is resized.
 fn crashes(from: u64, to: u64, should_continue: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
-    let start =
-        StartVolume::on(RunMedium::of(CrashRule::Lines, from)).and_then(|empty| empty.after(&contents()));
+    let start = StartVolume::on(RunMedium::of(CrashRule::Lines, from))
+        .and_then(|empty| empty.after_script(&contents()));
     let start = start.map_err(|error| error.to_string())?;
     let mut base = start.image().to_vec();
     base.resize(from.max(to) as usize, 0);

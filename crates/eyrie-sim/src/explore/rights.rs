@@ -24,7 +24,7 @@ const ACL_OF_MODE: &[u8] = b"\x02\x00\x00\x00\
     \x01\x00\x06\x00\xff\xff\xff\xff\x04\x00\x04\x00\xff\xff\xff\xff\
     \x20\x00\x04\x00\xff\xff\xff\xff";
 
-/// The capability to pass all checks of rights on files, in the format of Linux.
+/// The value of `security.capability` that grants `CAP_DAC_OVERRIDE`, in the format of Linux.
 const CAPABILITY: &[u8] = b"\x01\x00\x00\x02\x02\x00\x00\x00\0\0\0\0\0\0\0\0\0\0\0\0";
 
 /// Returns calls that set and remove ACLs, and a call that sets a capability.

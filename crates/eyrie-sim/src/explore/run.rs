@@ -102,11 +102,11 @@ impl TracedRun {
         while let Some(point) = points.next() {
             counts.points += 1;
             let expected = self.expected(&point);
-            let failure = |picks: &[usize], again, what| CrashFailure {
+            let failure = |picks: &[usize], recovery_crash, what| CrashFailure {
                 links: Vec::new(),
                 after: point.after,
                 picks: picks.to_vec(),
-                again,
+                recovery_crash,
                 what,
             };
             let states = point.pending.values().map(|stores| stores.len() as f64 + 1.0).product::<f64>();
@@ -128,23 +128,23 @@ impl TracedRun {
                     let explored = recovery.and_then(|recovery| recovery.explore(limits, &self.plan));
                     let (opened, failed) = explored.map_err(|what| failure(&picks, None, what))?;
                     counts.of_recovery += opened;
-                    if let Some((again, what)) = failed {
-                        return Err(failure(&picks, Some(again), what));
+                    if let Some((recovery_crash, what)) = failed {
+                        return Err(failure(&picks, Some(recovery_crash), what));
                     }
                 }
             }
-            if images.is_cut() {
+            if images.is_limited() {
                 if limits.is_complete {
                     return Err(failure(&[], None, format!("more than {} images", limits.images)));
                 }
-                counts.cut += 1;
+                counts.limited += 1;
             }
         }
         Ok(counts)
     }
 
-    /// Opens the image of a [`CrashFailure`] again. With `again`, also opens the image of a crash in the
-    /// recovery of that image. Returns a description of the error, or `None`.
+    /// Opens the image of a [`CrashFailure`] again. With `recovery_crash`, also opens the image of a crash in
+    /// the recovery of that image. Returns a description of the error, or `None`.
     ///
     /// # Errors
     /// Fails if there is no such image.
@@ -152,7 +152,7 @@ impl TracedRun {
         &self,
         after: usize,
         picks: &[usize],
-        again: Option<&RecoveryCrash>,
+        recovery_crash: Option<&RecoveryCrash>,
     ) -> Result<Option<String>, NoImage> {
         let mut points = self.points().map_err(|_| NoImage::Point { after })?;
         let point = point_after(&mut points, after)?;
@@ -162,9 +162,9 @@ impl TracedRun {
             Err(wrong) => return Ok(Some(wrong.what)),
         };
         check_picks(picks, &choices)?;
-        let Some(again) = again else { return Ok(None) };
+        let Some(recovery_crash) = recovery_crash else { return Ok(None) };
         match Recovery::of(self.rule, point.decided(points.base(), &choices), &self.plan) {
-            Ok(recovery) => recovery.replay(again, &self.plan),
+            Ok(recovery) => recovery.replay(recovery_crash, &self.plan),
             Err(what) => Ok(Some(what)),
         }
     }

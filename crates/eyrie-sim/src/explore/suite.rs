@@ -4,8 +4,8 @@ use eyrie_faults::CrashRule;
 
 use super::images::{Counts, Limits};
 use super::{
-    ParallelScript, RecordError, RunMedium, StartVolume, clones, damage, features, lost, readers, resizing,
-    slots, tight, workload,
+    ParallelScript, RecordError, RunMedium, StartVolume, clones, damage, features, lost_pages, readers,
+    redo_slots, resizing, stress_scripts, workload,
 };
 use crate::script::Script;
 
@@ -82,10 +82,10 @@ impl Scripts {
     /// Makes the volume from which the scripts start.
     ///
     /// # Errors
-    /// As [`StartVolume::on`] and [`StartVolume::after`].
+    /// As [`StartVolume::on`] and [`StartVolume::after_script`].
     pub fn start(&self) -> Result<StartVolume, RecordError> {
         let empty = StartVolume::on(self.medium)?;
-        self.setup.as_ref().map_or(Ok(empty.clone()), |setup| empty.after(setup))
+        self.setup.as_ref().map_or(Ok(empty.clone()), |setup| empty.after_script(setup))
     }
 
     /// Keeps one of every `count` scripts: the scripts with the numbers `index`, `index + count`, and so on,
@@ -179,25 +179,32 @@ fn of_memory(medium: RunMedium, samples: usize) -> Vec<RunKind> {
     all.scripts("one call", 0, Some(setup()), alone(workload::singles().into_iter()));
     all.scripts("a full volume", 0, Some(workload::filling()), alone(workload::singles().into_iter()));
     all.scripts("growth", 0, None, alone(workload::growth().into_iter()));
-    all.scripts("a wide directory", 0, None, alone([tight::wide()].into_iter())).most_images = Some((12, 4));
-    all.scripts("batches", 0, Some(setup()), alone(tight::batches().into_iter())).most_images =
+    all.scripts("a wide directory", 0, None, alone([stress_scripts::wide()].into_iter())).most_images =
+        Some((12, 4));
+    all.scripts("batches", 0, Some(setup()), alone(stress_scripts::batches().into_iter())).most_images =
         Some((200, 16));
-    all.scripts("long names", 0, None, alone(tight::long_names().into_iter())).most_images = Some((40, 8));
+    all.scripts("long names", 0, None, alone(stress_scripts::long_names().into_iter())).most_images =
+        Some((40, 8));
     all.scripts("features", 0, Some(features::setup()), alone(features::scripts().into_iter()));
     all.scripts("clones", 0, Some(clones::setup()), alone(clones::scripts().into_iter())).closes = true;
-    let reuse = all.scripts("reuse", 0, Some(tight::used_before()), alone(tight::reuse().into_iter()));
+    let reuse = all.scripts(
+        "reuse",
+        0,
+        Some(stress_scripts::used_before()),
+        alone(stress_scripts::reuse().into_iter()),
+    );
     (reuse.medium, reuse.most_images) = (tight_medium, Some((12, 4)));
     all.scripts("closing", 0, Some(setup()), alone(closed())).closes = true;
     all.trial(
         "redo slots",
         0,
-        on(medium, |start, should_continue| Ok(slots::explore(start, 12, should_continue)?.0)),
+        on(medium, |start, should_continue| Ok(redo_slots::explore(start, 12, should_continue)?.0)),
     );
     all.trial("damage", 0, on(tight_medium, damage::explore));
     all.trial("readers", 0, on(medium, readers::explore));
     all.trial("resizing", 0, resizing::explore);
     #[cfg(feature = "mutants")]
-    all.trial("write-backs", 0, super::written::explore);
+    all.trial("write-backs", 0, super::write_backs::explore);
     all.scripts("killed processes", 1, Some(setup()), alone(killed(samples))).kills = true;
     all.scripts("two calls", 1, Some(setup()), alone(workload::pairs()));
     all.scripts("three calls", 1, Some(setup()), alone(workload::triples().take(samples)));
@@ -207,8 +214,8 @@ fn of_memory(medium: RunMedium, samples: usize) -> Vec<RunKind> {
         Box::new(numbered.map(|(script, beside)| (script, Some(beside))))
     };
     all.scripts("two threads", 1, Some(setup()), both(workload::beside));
-    all.scripts("two threads in one directory", 1, Some(setup()), both(tight::beside_moves)).most_images =
-        Some((40, 4));
+    all.scripts("two threads in one directory", 1, Some(setup()), both(stress_scripts::beside_moves))
+        .most_images = Some((40, 4));
     all.kinds
 }
 
@@ -221,14 +228,14 @@ fn of_disks(medium: RunMedium, samples: usize) -> Vec<RunKind> {
     let tight_medium =
         RunMedium { journal_bytes: Some(SMALL_JOURNAL), ..RunMedium::of(CrashRule::Sectors, TIGHT_BYTES) };
     all.scripts("one call", 1, Some(setup()), synced(workload::singles()));
-    let tight: [(&str, Option<Script>, Vec<Script>); 5] = [
-        ("journals that start over", None, tight::restarts()),
-        ("reuse on a disk", Some(tight::nearly_full()), tight::reuse_of_disks()),
-        ("several syncs", None, tight::syncs_in_a_row()),
-        ("several calls in a cut", None, tight::several_calls()),
-        ("a full journal", Some(tight::given()), tight::full_journals()),
+    let stress: [(&str, Option<Script>, Vec<Script>); 5] = [
+        ("journals that start over", None, stress_scripts::restarts()),
+        ("reuse on a disk", Some(stress_scripts::nearly_full()), stress_scripts::reuse_of_disks()),
+        ("several syncs", None, stress_scripts::syncs_in_a_row()),
+        ("several calls in a cut", None, stress_scripts::several_calls()),
+        ("a full journal", Some(stress_scripts::given()), stress_scripts::full_journals()),
     ];
-    for (name, setup, scripts) in tight {
+    for (name, setup, scripts) in stress {
         let work = all.scripts(name, 1, setup, alone(scripts.into_iter()));
         (work.medium, work.most_images) = (tight_medium, Some((10, 14)));
         if name == "a full journal" {
@@ -237,11 +244,11 @@ fn of_disks(medium: RunMedium, samples: usize) -> Vec<RunKind> {
             work.medium = RunMedium { journal_bytes: Some(LARGER_JOURNAL), ..medium };
         }
     }
-    let larger = alone(tight::larger_than_journals().into_iter());
-    let larger = all.scripts("more than the journal", 1, Some(tight::given_and_keys()), larger);
+    let larger = alone(stress_scripts::larger_than_journals().into_iter());
+    let larger = all.scripts("more than the journal", 1, Some(stress_scripts::given_and_keys()), larger);
     let tiny_medium = RunMedium { journal_bytes: Some(TINY_JOURNAL), bytes: 2 * medium.bytes, ..medium };
     (larger.medium, larger.most_images) = (tiny_medium, Some((10, 14)));
-    let beside = (0..samples as u64).map(tight::beside_on_disk);
+    let beside = (0..samples as u64).map(stress_scripts::beside_on_disk);
     let beside = all.scripts(
         "two threads on a disk",
         1,
@@ -251,20 +258,21 @@ fn of_disks(medium: RunMedium, samples: usize) -> Vec<RunKind> {
     (beside.medium, beside.most_images) = (tight_medium, Some((6, 6)));
     all.scripts("a full volume", 1, Some(workload::filling()), synced(workload::singles()));
     all.scripts("growth", 1, None, synced(workload::growth()));
-    let names = [tight::wide()].into_iter().chain(tight::long_names()).collect();
+    let names = [stress_scripts::wide()].into_iter().chain(stress_scripts::long_names()).collect();
     all.scripts("long names", 1, None, synced(names)).most_images = Some((4, 4));
-    all.scripts("batches", 1, Some(setup()), synced(tight::batches()));
+    all.scripts("batches", 1, Some(setup()), synced(stress_scripts::batches()));
     all.scripts("clones", 1, Some(clones::setup()), synced(clones::scripts())).closes = true;
-    let reuse = all.scripts("reuse", 1, Some(tight::used_before()), synced(tight::reuse()));
+    let reuse = all.scripts("reuse", 1, Some(stress_scripts::used_before()), synced(stress_scripts::reuse()));
     (reuse.medium, reuse.most_images) = (tight_medium, Some((4, 4)));
     all.scripts("closing", 1, Some(setup()), synced(closed().collect())).closes = true;
     all.trial("readers", 1, on(medium, readers::explore));
-    all.trial("lost pages", 1, lost::explore);
+    all.trial("lost pages", 1, lost_pages::explore);
     all.scripts("killed processes", 1, Some(setup()), alone(killed(samples))).kills = true;
     // Every second script, from the first on, writes files only. The scripts between them have batches of
     // many keys, which would make each of the many checks long.
-    let larger = alone(tight::larger_than_journals().into_iter().step_by(2));
-    let larger = all.scripts("killed processes, more than the journal", 1, Some(tight::given()), larger);
+    let larger = alone(stress_scripts::larger_than_journals().into_iter().step_by(2));
+    let larger =
+        all.scripts("killed processes, more than the journal", 1, Some(stress_scripts::given()), larger);
     (larger.medium, larger.kills, larger.most_images) = (tiny_medium, true, Some((4, 4)));
     let synced = |scripts: Sequence| -> Sequence {
         Box::new(scripts.map(|(script, beside)| (workload::synced(&script), beside)))

@@ -10,7 +10,7 @@ use super::*;
 use crate::script::Script;
 
 mod killed;
-mod tight;
+mod stress_scripts;
 mod together;
 
 const BYTES: u64 = 512 << 10;
@@ -50,7 +50,7 @@ fn every_crash_of_a_script_leaves_whole_calls() {
 #[test]
 fn single_calls_and_some_pairs_survive_every_crash() {
     let start = StartVolume::empty(CrashRule::Lines, 1 << 20)
-        .and_then(|empty| empty.after(&workload::setup()))
+        .and_then(|empty| empty.after_script(&workload::setup()))
         .expect("room");
     let mut images = 0;
     for script in workload::singles().into_iter().chain(workload::pairs().take(100)) {
@@ -83,7 +83,7 @@ fn a_missing_fence_is_found_replayed_and_shrunk() {
         let options = RecordOptions { closes: false, dropped: Some(site) };
         let recorded = record(&start(), &script, options).expect("as the model");
         let Err(failure) = explored(&recorded) else { continue };
-        let replayed = recorded.run.replay(failure.after, &failure.picks, failure.again.as_ref());
+        let replayed = recorded.run.replay(failure.after, &failure.picks, failure.recovery_crash.as_ref());
         assert_eq!(replayed, Ok(Some(failure.what.clone())));
         let (short, _) =
             shrink(&start(), &script, options, &|run| run.explore(Limits::ALL, &mut |_| true).err(), &|| {
@@ -117,8 +117,8 @@ fn a_fence_that_recovery_lacks_is_found_and_replayed() {
         let recorded = record(&start(), &script, options).expect("as the model");
         let limits = Limits { recoveries: u64::MAX, ..Limits::ALL };
         let Err(failure) = recorded.explore(limits, &mut |_| true) else { return false };
-        assert!(failure.again.is_some(), "{failure}");
-        let replayed = recorded.run.replay(failure.after, &failure.picks, failure.again.as_ref());
+        assert!(failure.recovery_crash.is_some(), "{failure}");
+        let replayed = recorded.run.replay(failure.after, &failure.picks, failure.recovery_crash.as_ref());
         assert_eq!(replayed, Ok(Some(failure.what)));
         assert_eq!(recorded.run.replay(failure.after, &failure.picks, None), Ok(None));
         true
@@ -136,8 +136,8 @@ fn missing_images_are_reported() {
     assert_eq!(recorded.run.replay(end, &[0], None), Err(NoImage::Pick { index: 0 }));
     let first = Limits { images: 1, sampled: 0, is_complete: false, recoveries: 0 };
     let report = recorded.explore(first, &mut |_| true).expect("nothing is lost");
-    assert!(report.cut > 0 && report.images == report.points, "{report:?}");
-    assert_eq!(explored(&recorded).expect("nothing is lost").cut, 0);
+    assert!(report.limited > 0 && report.images == report.points, "{report:?}");
+    assert_eq!(explored(&recorded).expect("nothing is lost").limited, 0);
 }
 
 /// Fills a volume. A call that finds no room must change nothing, and the volume must keep its contents in
@@ -252,8 +252,8 @@ fn growth_and_shrinking_survive_every_crash() {
 
 #[test]
 fn calls_on_a_full_volume_survive_every_crash() {
-    let start =
-        StartVolume::empty(CrashRule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::filling()));
+    let start = StartVolume::empty(CrashRule::Lines, 1 << 20)
+        .and_then(|empty| empty.after_script(&workload::filling()));
     let (start, mut without_room) = (start.expect("the volume has room for some of the calls"), 0);
     for script in workload::singles() {
         let recorded = record(&start, &script, RecordOptions::default())
@@ -265,7 +265,7 @@ fn calls_on_a_full_volume_survive_every_crash() {
 }
 
 fn beside(calls: &str, others: &str, seed: u64) -> Recorded {
-    let start = start().after(&workload::setup()).expect("room");
+    let start = start().after_script(&workload::setup()).expect("room");
     let beside = ParallelScript { script: script(others), seed };
     record_beside(&start, &script(calls), &beside, RecordOptions::default())
         .unwrap_or_else(|error| panic!("{calls}beside\n{others}seed {seed}: {error}"))
@@ -312,7 +312,7 @@ fn two_threads_do_the_same_again_from_the_same_seed() {
 
 #[test]
 fn a_fence_that_one_of_two_threads_lacks_is_noticed() {
-    let start = start().after(&workload::setup()).expect("room");
+    let start = start().after_script(&workload::setup()).expect("room");
     let (calls, others) = (script("rename /a /new\n"), script("rename /c /d/new\n"));
     let clean = beside("rename /a /new\n", "rename /c /d/new\n", 1);
     explored(&clean).unwrap_or_else(|failure| panic!("{failure}"));
@@ -333,8 +333,8 @@ fn a_fence_that_one_of_two_threads_lacks_is_noticed() {
 /// close. Each call must be whole or change nothing.
 #[test]
 fn every_failure_of_a_disk_leaves_whole_calls() {
-    let start =
-        StartVolume::empty(CrashRule::Sectors, 1 << 20).and_then(|empty| empty.after(&workload::setup()));
+    let start = StartVolume::empty(CrashRule::Sectors, 1 << 20)
+        .and_then(|empty| empty.after_script(&workload::setup()));
     let start = start.expect("room");
     let mut faults = Faults::new(None);
     let calls = script(
@@ -357,7 +357,7 @@ fn every_failure_of_a_disk_leaves_whole_calls() {
 #[test]
 fn every_failure_of_the_host_leaves_whole_calls() {
     let start = StartVolume::empty(CrashRule::Lines, 1 << 20)
-        .and_then(|empty| empty.after(&workload::setup()))
+        .and_then(|empty| empty.after_script(&workload::setup()))
         .expect("room");
     let mut faults = Faults::new(None);
     for script in workload::singles() {
@@ -375,7 +375,7 @@ fn every_failure_of_the_host_leaves_whole_calls() {
     let mut crowded = start.clone();
     for (from, to) in [(0, 14), (14, 34), (34, 228), (228, 244)] {
         crowded = if to - from > 20 {
-            crowded.after(&names(from..to)).expect("room")
+            crowded.after_script(&names(from..to)).expect("room")
         } else {
             faults
                 .calls(&crowded, &names(from..to), &mut || true)
@@ -391,7 +391,7 @@ fn every_failure_of_the_host_leaves_whole_calls() {
 #[test]
 fn regression_unreadable_storage_is_free_after_a_close() {
     let start = StartVolume::empty(CrashRule::Lines, 1 << 20)
-        .and_then(|empty| empty.after(&workload::setup()))
+        .and_then(|empty| empty.after_script(&workload::setup()))
         .expect("room");
     let explored = Faults::new(None).calls(&start, &script("unlink /tree\n"), &mut || true).map(drop);
     explored.unwrap_or_else(|failure| panic!("{failure}"));

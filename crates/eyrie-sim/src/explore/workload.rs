@@ -306,9 +306,9 @@ fn line(text: &mut String, line: fmt::Arguments<'_>) {
     let _ = writeln!(text, "{line}");
 }
 
-/// Returns scripts that grow and shrink a directory, the values of a store, and a file; a script that nests
-/// and moves directories; a script that sets, inherits and removes ACLs; one that sets capabilities and
-/// changes their files; one that sets inode flags; and one that sets and reaches limits of quotas.
+/// Returns eight scripts. Three of them grow and shrink a directory, the values of a store, and a file. One
+/// nests and moves directories. One sets, inherits and removes ACLs. One sets capabilities and changes the
+/// files that have them. One sets inode flags. One sets and reaches limits of quotas.
 pub fn growth() -> Vec<Script> {
     let rights = [rights::acls(), rights::capabilities(), rights::flags()];
     let all = [splits(), values(), heights(), depths()].into_iter().chain(rights).chain([quotas::calls()]);
@@ -338,7 +338,8 @@ fn values() -> String {
     text
 }
 
-/// Returns calls that raise the tree of a file by writes far past its end, and truncate the file again.
+/// Returns calls that add levels to the tree of a file by writes far past its end, and truncate the file
+/// again.
 fn heights() -> String {
     let mut text = "creat /tall\n".to_string();
     for bits in [12, 16, 19, 21, 22] {

@@ -1,5 +1,5 @@
-//! Tests of every call except `batch` and `tmpfile`: its result, some of its errors, and the effects of most
-//! calls.
+//! Tests of every call except `batch`, `clone`, `read` and `tmpfile`: its result and some of its errors. The
+//! effects of most of these calls are tested, too.
 
 use eyrie::{
     InodeFlags, Kind, Posix, PosixExt, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaReport, QuotaUsage,

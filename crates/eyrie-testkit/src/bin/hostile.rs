@@ -1,11 +1,11 @@
-//! Runs hostile images of any seeds, for longer than the test `hostile`:
+//! Examines hostile images of any range of seeds, for longer than the test `hostile`:
 //!
 //! ```sh
 //! cargo run --release -p eyriefs-testkit --bin hostile -- --images 10000000 --from 100000
 //! ```
 //!
 //! `--images 1 --from SEED` replays a failure. With `--disks` the program damages disks of the medium
-//! `paged`. `--threads` sets the number of processes, each of which runs a part of the seeds.
+//! `paged`. `--processes` sets the number of processes, each of which examines a part of the seeds.
 
 use std::ops::Range;
 use std::process::Command;
@@ -18,9 +18,9 @@ use eyrie_testkit::hostile::{
 /// Number of images between two lines of output.
 const STEP: u64 = 100_000;
 
-const USAGE: &str = "usage: hostile [--disks] [--images COUNT] [--from SEED] [--threads COUNT]";
+const USAGE: &str = "usage: hostile [--disks] [--images COUNT] [--from SEED] [--processes COUNT]";
 
-/// Runs the images of these seeds. If only one seed is given, first prints the damage to its image.
+/// Examines the images of these seeds. If only one seed is given, first prints the damage to its image.
 fn images(seeds: Range<u64>, on_progress: impl FnMut(&HostileReport)) -> HostileReport {
     let bases = bases();
     if seeds.end - seeds.start == 1 {
@@ -31,7 +31,7 @@ fn images(seeds: Range<u64>, on_progress: impl FnMut(&HostileReport)) -> Hostile
     run(&bases, seeds, on_progress)
 }
 
-/// Runs the disks of these seeds. If only one seed is given, first prints the damage to its disk.
+/// Examines the disks of these seeds. If only one seed is given, first prints the damage to its disk.
 fn disks(seeds: Range<u64>, on_progress: impl FnMut(&HostileReport)) -> HostileReport {
     let bases = disk_bases();
     if seeds.end - seeds.start == 1 {
@@ -43,7 +43,7 @@ fn disks(seeds: Range<u64>, on_progress: impl FnMut(&HostileReport)) -> HostileR
     run_disks(&bases, seeds, on_progress)
 }
 
-/// Runs the seeds in several processes of this program.
+/// Examines the images or disks of these seeds in several processes of this program.
 fn in_processes(seeds: Range<u64>, count: u64, are_disks: bool) -> std::io::Result<HostileReport> {
     let program = std::env::current_exe()?;
     run_in_processes(&seeds, count, |part| {
@@ -56,7 +56,7 @@ fn in_processes(seeds: Range<u64>, count: u64, are_disks: bool) -> std::io::Resu
 
 fn main() {
     let (mut count, mut from, mut are_disks) = (STEP, 0, false);
-    let (mut threads, mut is_part) = (1, false);
+    let (mut processes, mut is_part) = (1, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         if name == "--disks" {
@@ -71,7 +71,7 @@ fn main() {
         match (name.as_str(), number) {
             ("--images", Some(number)) => count = number,
             ("--from", Some(number)) => from = number,
-            ("--threads", Some(number)) => threads = number,
+            ("--processes", Some(number)) => processes = number,
             _ => {
                 eprintln!("{USAGE}");
                 std::process::exit(2);
@@ -85,7 +85,7 @@ fn main() {
         }
     };
     let report = match are_disks {
-        _ if threads > 1 => match in_processes(seeds, threads, are_disks) {
+        _ if processes > 1 => match in_processes(seeds, processes, are_disks) {
             Ok(report) => report,
             Err(error) => {
                 eprintln!("{error}");

@@ -17,7 +17,7 @@ use eyrie_testkit::posix::{
     Comparison, clients_in_tmpfs_root, compare_clients_with_host, compare_locks_of_clients_with_host,
     compare_locks_with_host, compare_model_with_host, compare_scm_with_host, compare_threads_with_host,
 };
-use eyrie_testkit::power::Disk;
+use eyrie_testkit::power::DiskSizes;
 
 /// Number of calls of each seed.
 const CALLS: usize = 1000;
@@ -35,8 +35,8 @@ fn main() {
         println!("{} calls on locks: the answers are those of the kernel.", calls / 10);
         compare_model_with_host(&Comparison::long(fewer.clone(), CALLS));
         println!("{} calls on the model: the answers and trees are those of the kernel.", calls / 10);
-        let disk = Disk { volume_bytes: 256 << 20, memory_bytes: 1 << 20 };
-        let (paged, _) = disk.medium(&FaultPlan::default()).expect("a new disk");
+        let sizes = DiskSizes { volume_bytes: 256 << 20, memory_bytes: 1 << 20 };
+        let (paged, _) = sizes.medium(&FaultPlan::default()).expect("a new disk");
         compare_scm_with_host(paged, &Comparison::long(fewer.clone(), CALLS));
         println!("{} calls on pages of a disk: the answers and trees are those of the kernel.", calls / 10);
         compare_locks_of_clients_with_host(clients, fewer.clone(), CALLS);

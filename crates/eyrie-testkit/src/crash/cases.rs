@@ -81,8 +81,8 @@ pub(crate) fn volumes() -> Vec<CaseVolume> {
     first.into_iter().chain(crowds).chain([rights::guarded()]).collect()
 }
 
-/// Returns the Ops of the explorer's calls, except clones, which have cases of their own: the Ops on objects
-/// of [`large`] if `are_large` is true, otherwise the Ops on objects of [`few`].
+/// Returns Ops of the explorer's calls: the Ops on objects of [`large`] if `are_large` is true, otherwise the
+/// Ops on objects of [`few`]. Clones are left out, because they have cases of their own.
 fn of_explorer_on(are_large: bool) -> Vec<PathOp> {
     let is_large = |op: &PathOp| ["tree", "sparse"].contains(&op.path());
     let is_wanted = |op: &PathOp| !matches!(op, PathOp::CloneRange { .. }) && is_large(op) == are_large;

@@ -29,8 +29,8 @@ struct KilledScript {
 
 impl KilledScript {
     fn new() -> KilledScript {
-        let start =
-            StartVolume::empty(CrashRule::Lines, 1 << 20).and_then(|empty| empty.after(&workload::setup()));
+        let start = StartVolume::empty(CrashRule::Lines, 1 << 20)
+            .and_then(|empty| empty.after_script(&workload::setup()));
         let singles = workload::singles();
         let calls = singles.iter().flat_map(|script| script.lines()).map(|line| line.call.clone());
         KilledScript { start: start.expect("room"), script: calls.collect() }

@@ -19,7 +19,8 @@ pub(super) fn limits() -> QuotaLimits {
     QuotaLimits { bytes: limit(100 << 10, 200 << 10), files: limit(20, 40) }
 }
 
-/// Returns a volume with every property that a few objects have and most objects lack.
+/// Returns a volume some of whose objects have the rare properties: ACLs, capabilities, inode flags, project
+/// ids, and owners with limits.
 pub(super) fn guarded() -> CaseVolume {
     let acl =
         |path: &str, kind, index, rights| PathOp::SetAcl { path: path.into(), kind, acl: acl(index, rights) };

@@ -112,7 +112,7 @@ impl Case {
                 CaseAct::AllocateElsewhere(bytes) => {
                     elsewhere(|| open.volume().space().allocate(*bytes).map(drop)).expect("room");
                 }
-                CaseAct::GenerationElsewhere => drop(elsewhere(|| open.volume().generation())),
+                CaseAct::GenerationElsewhere => drop(elsewhere(|| open.volume().next_generation())),
                 CaseAct::Close => engine.take().map_or(Ok(()), Scm::close).expect("sound"),
             }
             recorder.mark(index as u64 + 1);

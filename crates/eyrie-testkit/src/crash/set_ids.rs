@@ -6,8 +6,8 @@ use eyrie_engine::{AttributeChange, FallocateMode, SetIds, XattrMode};
 use super::path_op::{append, fallocate, file, set_size, write, xattr};
 use super::{CaseVolume, PathOp};
 
-/// Returns a volume with files that have both set-id bits, and most of them a capability: three files of 24
-/// to 5000 bytes, and a file with a tree.
+/// Returns a volume with files that have both set-id bits: three files of 24 to 5000 bytes, and a file with a
+/// tree. Most of the files also have a capability.
 pub(super) fn privileged() -> CaseVolume {
     let files =
         [file("a", 100), file("b", 5000), file("c", 24), file("tree", 40_000), write("tree", 9000, 100)];

@@ -21,8 +21,8 @@ const MAX_BYTES: usize = 16 << 10;
 /// Maximum number of starts of data and of holes to look for in a file, and of objects whose attributes are
 /// read again after the changes.
 const MAX_PIECES: usize = 16;
-/// Maximum number of entries whose objects are changed. They are spread over all entries. Before them, the
-/// first directories among the entries are changed, but at most half as many.
+/// Maximum number of entries whose objects are changed. These entries are spread over all entries. Before
+/// these changes, the first directories among the entries are changed, but at most half as many.
 const CHANGED: usize = 6;
 
 const NOW: Time = Time { seconds: 7000, nanoseconds: 7 };
@@ -233,8 +233,8 @@ fn change(engine: &Scm, found: &[ListedEntry]) {
     }
 }
 
-/// Sets limits of quotas, which counts the usage of all objects. Then gives some objects to the limited
-/// accounts, changes them, and removes them.
+/// Sets limits of quotas, so that the engine counts the usage of all objects. Then gives some objects to the
+/// limited accounts, changes them, and removes them.
 fn limit(engine: &Scm, found: &[ListedEntry]) {
     let apply = |op: Op<'_>| _ = engine.apply(&op);
     let mut table = QuotaTable::default();

@@ -2,7 +2,7 @@
 //!
 //! A seed makes an [`Image`]: one of a few small [`BaseVolume`]s with one or several [`Damage`]s. Most of the
 //! damage hits structures in use, and half of the images get valid checksums again. [`examine`] uses an image
-//! as any program might. Any answer is right, and so is any error. A panic, a call that does not end, an
+//! as any program might. Any answer is allowed, and so is any error. A panic, a call that does not end, an
 //! access outside the volume and unbounded memory are failures, and the seed replays them. A [`HostileDisk`]
 //! is such an image for the medium `paged`.
 //!

@@ -1,5 +1,5 @@
-//! Runs images in several processes. Threads of one process would wait for each other, because the kernel has
-//! one lock for all mappings of a process.
+//! Examines images in several processes. Threads of one process would wait for each other, because the kernel
+//! has one lock for all mappings of a process.
 
 use std::io;
 use std::ops::Range;
@@ -35,8 +35,8 @@ impl HostileReport {
     }
 }
 
-/// Runs the images of these seeds in at most `count` processes. `command` makes the command that runs a part
-/// of the seeds. Each process prints [`HostileReport::to_line`] as its last line.
+/// Examines the images of these seeds in at most `count` processes. `command` makes the command that examines
+/// a part of them. Each process prints [`HostileReport::to_line`] as its last line.
 ///
 /// # Errors
 /// Fails if a process cannot be started, or ends without a report.

@@ -1,4 +1,4 @@
-//! Runs many images, each from a seed.
+//! Examines many images, each from a seed.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};

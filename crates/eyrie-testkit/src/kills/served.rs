@@ -34,7 +34,7 @@ pub struct ServedKillSeries {
     pub writers: usize,
     /// Number of clients at the same time. Each has directories of its own.
     pub clients: usize,
-    /// True if the steps leave a volume in which a client that is alone logs its changes.
+    /// True if all steps are `StepKinds::WithDeferral`, so that clients log their changes.
     pub with_deferral: bool,
     /// Number of kills on one volume.
     pub kills: u64,
@@ -103,7 +103,7 @@ impl ServedKillSeries {
             }
             let pause = random.random_range(0..self.longest.as_micros() as u64);
             std::thread::sleep(Duration::from_micros(pause));
-            // While the service is stopped, a client that is alone goes on to log its changes.
+            // While the service is stopped, clients with a grant continue to log their changes.
             let stopped_service =
                 (self.with_deferral && random.random_bool(0.8)).then(|| Stopped::stop(&service));
             let stopped = random.random_ratio(1, STOPS).then(|| Stopped::stop(&clients[victim].child));

@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::{Action, BatchPart, Bytes, Ids, InitialContent, ObjectHandle, OpMix, OpName, OpStep};
-use crate::acls::{ACLS, GOOD_ACLS};
+use crate::acls::{ACL_COUNT, GOOD_ACL_COUNT};
 
 /// Lengths of data, in bytes. The large lengths at the end are drawn less often.
 const LENGTHS: [usize; 16] =
@@ -160,11 +160,11 @@ impl OpGenerator {
                 // ACLs.
                 let object = if g.random.random() { g.dir(u) } else { g.object(u) };
                 let kind = g.pick(&AclKind::ALL);
-                let acls = if g.random.random_ratio(1, 8) { ACLS } else { GOOD_ACLS };
+                let count = if g.random.random_ratio(1, 8) { ACL_COUNT } else { GOOD_ACL_COUNT };
                 Action::SetAcl {
                     object,
                     kind,
-                    index: g.random.random_range(0..acls),
+                    index: g.random.random_range(0..count),
                     rights: g.random.random(),
                 }
             }),

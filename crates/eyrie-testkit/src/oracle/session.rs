@@ -137,8 +137,8 @@ impl<'a> OracleSession<'a> {
     fn apply_both(&self, op: &Op<'_>) -> Result<bool, String> {
         let before = self.quotas()?;
         let actual = self.engine.apply(op);
-        // The model does not know the storage of an Op. If only its storage can be the reason of a refusal,
-        // the Op is applied without limits, which shows this storage.
+        // The model does not know the storage of an Op. If the storage is the only possible reason for a
+        // refusal, the Op is applied without limits, so that the accounts show this storage.
         let is_refused = matches!(actual, Err(Error::QuotaExceeded)) && self.model.fork().apply(op).is_ok();
         let actual = if is_refused {
             self.compare_named(op)?;
@@ -153,7 +153,7 @@ impl<'a> OracleSession<'a> {
         let expected = if is_refused { self.model.apply_above_limits(op) } else { self.model.apply(op) };
         let [actual, expected] = [actual, expected].map(|result| result.map(|done| outcome(op, done)));
         same("result", actual, expected)?;
-        // The storage of the objects that an Op removes hides a part of the storage that it takes.
+        // If an Op also removes objects, their storage hides a part of the storage that the Op takes.
         let may_remove = matches!(op, Op::Batch { .. } | Op::Rename { .. });
         match (is_refused, limits::exceeded(&before, &self.quotas()?, op.time())) {
             (true, false) if !may_remove => Err("no limit stops the Op, but the engine refuses it".into()),

@@ -1,4 +1,5 @@
-//! Lists calls of `access`. Random lists of calls seldom have rights that real and effective ids decide.
+//! Lists calls of `access`. Random lists of calls seldom have a case in which real and effective ids decide
+//! differently.
 
 use std::ops::Range;
 
@@ -10,8 +11,9 @@ use super::values::CallPath;
 /// Seeds that together have all users whose real ids differ from the effective ones.
 pub(super) const SEEDS: Range<u64> = 1..5;
 
-/// Returns calls with which each of `users` users asks for each set of rights, with real and with effective
-/// ids, of files and of directories, with several owners and modes, and of a file below each directory.
+/// Returns calls of `access` by each of `users` users. They ask for each set of rights on a file and on a
+/// directory, with real and with effective ids. Both objects get several owners and modes. Further calls ask
+/// for rights on a file in that directory.
 pub(super) fn calls(users: usize) -> Vec<(usize, PosixCall)> {
     let [file, dir, below] = ["/f", "/d", "/d/f"].map(CallPath::from);
     let open = |path: &CallPath| {

@@ -9,7 +9,7 @@ use eyrie::{
 };
 
 use super::values::{Answer, CallPath, ComparedStat, PathBytes, path};
-use super::xattr::{self, Ask};
+use super::xattr::{self, XattrCall};
 
 /// Maximum number of files that a run keeps open.
 pub(super) const SLOTS: usize = 6;
@@ -59,8 +59,8 @@ pub enum PosixCall {
     Mknod { path: CallPath, kind: Kind, mode: u16, device: u64 },
     Access { path: CallPath, access: Access },
     List { path: CallPath },
-    Xattr { path: CallPath, follow: bool, ask: Ask },
-    Fxattr { slot: usize, ask: Ask },
+    Xattr { path: CallPath, follow: bool, call: XattrCall },
+    Fxattr { slot: usize, call: XattrCall },
     InodeFlags { slot: usize },
     SetInodeFlags { slot: usize, flags: InodeFlags },
     Flock { slot: usize, kind: Option<LockKind> },
@@ -233,7 +233,7 @@ fn on_handle<P: PosixLocks>(
         PosixCall::ListHandle { part, .. } => list(fs, handle, *part),
         PosixCall::Flink { path: name, .. } => fs.link(Target::Open(handle), name.at(slots)).map(done),
         PosixCall::Freadlink { .. } => fs.readlink(Target::Open(handle)).map(Answer::Bytes),
-        PosixCall::Fxattr { ask, .. } => xattr::ask(fs, Target::Open(handle), ask),
+        PosixCall::Fxattr { call, .. } => xattr::perform_xattr(fs, Target::Open(handle), call),
         PosixCall::InodeFlags { .. } => {
             fs.inode_flags(handle).map(|flags| Answer::Count(flags.bits().into()))
         }
@@ -295,7 +295,9 @@ fn on_path<P: Posix>(fs: &P, slots: &Slots<P>, call: &PosixCall) -> eyrie::Resul
             fs.mknod(name.at(slots), *kind, *mode, *device).map(done)
         }
         PosixCall::Access { path: name, access } => fs.access(target(slots, name, true), *access).map(done),
-        PosixCall::Xattr { path: name, follow, ask } => xattr::ask(fs, target(slots, name, *follow), ask),
+        PosixCall::Xattr { path: name, follow, call } => {
+            xattr::perform_xattr(fs, target(slots, name, *follow), call)
+        }
         PosixCall::List { path: name } => {
             let dir = fs.open(name.at(slots), OpenFlags::READ | OpenFlags::DIRECTORY, 0)?;
             let names = list(fs, &dir, None);

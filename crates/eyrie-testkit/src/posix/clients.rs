@@ -61,8 +61,8 @@ pub fn compare_clients_with_host(clients: &[Arc<Client>], comparison: Comparison
     }
 }
 
-/// True for a call that a service may refuse although the kernel allows it, and for range locks of a process,
-/// because the users of the host are threads of one process.
+/// True for a call that a service may refuse although the kernel allows it. Also true for range locks of a
+/// process, because the users of the host are threads of one process.
 fn is_left_out(call: &PosixCall) -> bool {
     match call {
         PosixCall::SetInodeFlags { .. } => true,

@@ -5,7 +5,7 @@ use std::path::Path;
 use eyrie::posix::{OpenFlags, Posix, WalkStep};
 use eyrie::{InodeFlags, Kind, PosixExt};
 
-/// True if the host has the flags. Its root has none afterwards.
+/// True if the host has the flags. The root directory of the host has no flags afterwards.
 pub(super) fn has_all<P: Posix>(host: &P) -> bool {
     let root = host.open("/".into(), OpenFlags::READ, 0).expect("the root can be opened");
     let set = |flags| host.set_inode_flags(&root, flags);

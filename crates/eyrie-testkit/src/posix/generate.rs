@@ -142,11 +142,11 @@ impl Random {
     }
 
     fn xattr(&mut self, slot: usize) -> PosixCall {
-        let (path, ask) = self.ask();
+        let (path, call) = self.xattr_call();
         if path.is_none() && self.0.random_ratio(1, 3) {
-            return PosixCall::Fxattr { slot, ask };
+            return PosixCall::Fxattr { slot, call };
         }
-        PosixCall::Xattr { path: path.unwrap_or_else(|| self.path()), follow: self.0.random(), ask }
+        PosixCall::Xattr { path: path.unwrap_or_else(|| self.path()), follow: self.0.random(), call }
     }
 
     fn open(&mut self, slot: usize) -> PosixCall {

@@ -111,10 +111,10 @@ impl HostSide {
         done
     }
 
-    /// True if a service may answer a call in another way than the kernel. A service knows neither the rights
-    /// that a user had when it opened a file, nor the time that a change shall have. It refuses some changes
-    /// of nothing. This thread must be the user. The function also makes its look-ups in `subject`, as
-    /// [`HostSide::is_beyond_comparison`] does.
+    /// True if a service may answer a call in another way than the kernel. A service does not know the rights
+    /// that a user had at the open of a file. It gives the present time to each change, also to a change that
+    /// should keep the change time. It refuses some calls that change nothing. This thread must be the user.
+    /// The function also makes its look-ups in `subject`, as [`HostSide::is_beyond_comparison`] does.
     pub fn is_beyond_a_service<P: Posix>(
         &self,
         user: usize,
@@ -142,7 +142,7 @@ impl HostSide {
             PosixCall::Flock { slot, .. }
             | PosixCall::LockRange { slot, .. }
             | PosixCall::FindLock { slot, .. } => lacks(*slot, Access::READ) && lacks(*slot, Access::WRITE),
-            // The set-id bits go, but the change time stays.
+            // The kernel clears the set-id bits, but may keep the change time.
             PosixCall::Truncate { path, .. } | PosixCall::TruncateToSame { path } => {
                 let _ = subject.stat(Target::Follow(path.at(subject_slots)));
                 let stat = self.host.stat(Target::Follow(path.at(slots)));

@@ -39,7 +39,7 @@ pub use quotas::{OwnerLimits, compare_quotas_with_host, generate_pages, in_tmpfs
 pub use threads::compare_threads_with_host;
 pub use transcript::compare_roots;
 pub use values::CallPath;
-pub use xattr::Ask;
+pub use xattr::XattrCall;
 
 use std::fmt;
 use std::ops::Range;
@@ -155,7 +155,8 @@ impl Comparison {
         }
     }
 
-    /// Compares the trees, and waits for the clock, less often. This suits runs of millions of calls.
+    /// Compares the trees less often, and waits for the clock less often. This suits runs of millions of
+    /// calls.
     pub fn long(seeds: Range<u64>, count: usize) -> Comparison {
         Comparison { calls_per_tree: 20, waiting_seeds: 20 * WAITING_SEEDS, ..Comparison::new(seeds, count) }
     }

@@ -1,8 +1,8 @@
-//! Calls beside a tmpfs with quotas, which Linux has since version 6.6.
+//! Compares calls with those of a tmpfs with quotas. A tmpfs supports quotas from Linux 6.6 on.
 //!
-//! The tmpfs has the same limits for all users, or for all groups. The volume has these limits for those who
-//! make the calls, and for all to whom files are given. There is one difference: user 0 and group 0 have no
-//! limits in a volume.
+//! The tmpfs has the same limits for all users, or for all groups. The volume has these limits for the users
+//! or groups that make the calls, and for those to whom files are given. There is one difference: user 0 and
+//! group 0 have no limits in a volume.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,7 +27,7 @@ const OWNERS: [u32; 4] = [1000, 1001, 1002, 2000];
 /// Hard limits of each user or group. 0 means no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OwnerLimits {
-    /// Chooses users or groups.
+    /// The kind of the limited accounts: users or groups.
     pub kind: QuotaKind,
     /// Maximum number of objects.
     pub objects: u64,
@@ -39,8 +39,8 @@ pub struct OwnerLimits {
 struct Tmpfs(PathBuf);
 
 impl Tmpfs {
-    /// Mounts a tmpfs with quotas at a directory. Returns `None` if this process may not, or the kernel has
-    /// no such quotas.
+    /// Mounts a tmpfs with quotas at a directory. Returns `None` if this process may not mount, or if the
+    /// kernel has no such quotas.
     fn with_quotas(place: &Path, limits: OwnerLimits) -> Option<Tmpfs> {
         let OwnerLimits { kind, objects, pages } = limits;
         let quota = if kind == QuotaKind::User { "usrquota" } else { "grpquota" };

@@ -7,7 +7,7 @@ use eyrie_engine::op::CAPABILITY_XATTR;
 
 use super::calls::PosixCall;
 use super::values::CallPath;
-use super::xattr::{Ask, CAPABILITY};
+use super::xattr::{CAPABILITY, XattrCall};
 use crate::acls::acl;
 
 /// Returns calls that make each change by each user, on files with and without bytes. The users are root, the
@@ -43,8 +43,9 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
         own(None, Some(2000)),
     ];
     let mut calls = Vec::new();
-    let ask = Ask::Set { name: CAPABILITY_XATTR.to_vec(), value: CAPABILITY.to_vec(), mode: XattrMode::Set };
-    let capable = PosixCall::Xattr { path: name(), follow: true, ask };
+    let call =
+        XattrCall::Set { name: CAPABILITY_XATTR.to_vec(), value: CAPABILITY.to_vec(), mode: XattrMode::Set };
+    let capable = PosixCall::Xattr { path: name(), follow: true, call };
     // A file without set-id bits gets a capability instead.
     for bits in [0o6777, 0o6767, 0o777] {
         let rights = if bits == 0o777 { &capable } else { &mode(bits) };
@@ -73,9 +74,12 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
         }
     }
     // Linux also writes a mode without its set-id bits into an access ACL.
-    let ask =
-        Ask::Set { name: AclKind::Access.name().to_vec(), value: acl(5, u32::MAX), mode: XattrMode::Set };
-    let listed = PosixCall::Xattr { path: name(), follow: true, ask };
+    let call = XattrCall::Set {
+        name: AclKind::Access.name().to_vec(),
+        value: acl(5, u32::MAX),
+        mode: XattrMode::Set,
+    };
+    let listed = PosixCall::Xattr { path: name(), follow: true, call };
     for (bits, user) in [0o6777, 0o2755, 0o777].iter().flat_map(|bits| (0..3).map(move |user| (*bits, user)))
     {
         calls.extend([

@@ -11,7 +11,7 @@ use eyrie::posix::Posix;
 use eyrie::{Credentials, Engine, Host, Pxfs};
 use eyrie_engine::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use eyrie_engine::scm::Scm;
-use eyrie_engine::{Applied, Guards, ObjectId, Op, Result, forward_calls};
+use eyrie_engine::{Applied, ObjectId, Op, Result, StoredProtection, forward_calls};
 use eyrie_medium::{Medium, own_root};
 
 use super::{Comparison, check, compare_engine_with_host, new_engine};
@@ -43,7 +43,7 @@ impl Engine for Subtree {
         self.volume.apply_above_limits(op)
     }
 
-    fn guards(&self, id: ObjectId) -> Result<Guards> {
+    fn guards(&self, id: ObjectId) -> Result<StoredProtection> {
         self.volume.guards(id)
     }
 

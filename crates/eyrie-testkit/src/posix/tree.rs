@@ -101,7 +101,8 @@ fn unnoticed<P: Posix, T>(
 /// Returns the first difference between the trees of the host (first in each pair) and of the file system
 /// under test. A modification time that a call set is compared by its value. For other modification times and
 /// for change times, the comparison only checks if they have changed since `before`. For an access time, it
-/// checks if the time equals the one that the last call set, and, if `times` says so, if a read has set it.
+/// checks if the time equals the one that the last call set. If `times.reads` is true, it also checks if a
+/// read has set the time.
 pub(super) fn difference(
     before: (&PosixTree, &PosixTree),
     now: (&PosixTree, &PosixTree),

@@ -1,6 +1,6 @@
 //! Draws and makes random calls on extended attributes.
 
-use crate::acls::{ACLS, GOOD_ACLS, acl};
+use crate::acls::{ACL_COUNT, GOOD_ACL_COUNT, acl};
 use eyrie::posix::Posix;
 use eyrie::{Errno, PosixExt, Target, XattrMode};
 use eyrie_engine::access::AclKind;
@@ -36,7 +36,7 @@ const CAPABILITIES: &[&[u8]] = &[
     b"\x03\x00\x00\x02\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
     b"short",
 ];
-/// The capability to pass all checks of rights on files.
+/// The value of `security.capability` that grants `CAP_DAC_OVERRIDE`.
 pub(super) const CAPABILITY: &[u8] = b"\x01\x00\x00\x02\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 /// Sizes of buffers, in bytes.
 const SIZES: [usize; 7] = [0, 1, 4, 6, 100, 4096, 70_000];
@@ -44,7 +44,7 @@ const SIZES: [usize; 7] = [0, 1, 4, 6, 100, 4096, 70_000];
 /// A call on an object's extended attributes.
 #[expect(missing_docs, reason = "they are the calls of `Posix` and their arguments")]
 #[derive(Clone, PartialEq, Eq)]
-pub enum Ask {
+pub enum XattrCall {
     Get { name: PathBytes, size: usize },
     List { size: usize },
     Set { name: PathBytes, value: Vec<u8>, mode: XattrMode },
@@ -52,34 +52,38 @@ pub enum Ask {
 }
 
 /// Shows a call without the bytes of its value.
-impl std::fmt::Debug for Ask {
+impl std::fmt::Debug for XattrCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let escaped = |name: &PathBytes| name.escape_ascii().to_string();
         match self {
-            Ask::Get { name, size } => write!(f, "Get {{ {}, size: {size} }}", escaped(name)),
-            Ask::List { size } => write!(f, "List {{ size: {size} }}"),
-            Ask::Set { name, value, mode } => {
+            XattrCall::Get { name, size } => write!(f, "Get {{ {}, size: {size} }}", escaped(name)),
+            XattrCall::List { size } => write!(f, "List {{ size: {size} }}"),
+            XattrCall::Set { name, value, mode } => {
                 write!(f, "Set {{ {}, length: {}, {mode:?} }}", escaped(name), value.len())
             }
-            Ask::Remove { name } => write!(f, "Remove {{ {} }}", escaped(name)),
+            XattrCall::Remove { name } => write!(f, "Remove {{ {} }}", escaped(name)),
         }
     }
 }
 
 /// Makes the call. Lists have no defined order, so their names are sorted in the answer.
-pub(super) fn ask<P: Posix>(fs: &P, of: Target<'_, P::Handle>, ask: &Ask) -> eyrie::Result<Answer> {
+pub(super) fn perform_xattr<P: Posix>(
+    fs: &P,
+    of: Target<'_, P::Handle>,
+    call: &XattrCall,
+) -> eyrie::Result<Answer> {
     let done = |()| Answer::Done;
-    match ask {
-        Ask::Get { name, size } => fill(*size, |out| fs.getxattr(of, name, out)),
-        Ask::List { size } => {
+    match call {
+        XattrCall::Get { name, size } => fill(*size, |out| fs.getxattr(of, name, out)),
+        XattrCall::List { size } => {
             let answer = fill(*size, |out| fs.listxattr(of, out))?;
             let Answer::Bytes(list) = answer else { return Ok(answer) };
             let mut names: Vec<&[u8]> = list.split_inclusive(|&byte| byte == 0).collect();
             names.sort_unstable();
             Ok(Answer::Bytes(names.concat()))
         }
-        Ask::Set { name, value, mode } => fs.setxattr(of, name, value, *mode).map(done),
-        Ask::Remove { name } => fs.removexattr(of, name).map(done),
+        XattrCall::Set { name, value, mode } => fs.setxattr(of, name, value, *mode).map(done),
+        XattrCall::Remove { name } => fs.removexattr(of, name).map(done),
     }
 }
 
@@ -99,67 +103,67 @@ impl Random {
     /// Returns a call, and its path if the caller must not draw one. A call with an empty or too long name,
     /// or with a too long value, gets the root directory as its path. Such a call needs a valid path, because
     /// kernels differ in the order in which they check the path and the name.
-    pub(super) fn ask(&mut self) -> (Option<CallPath>, Ask) {
+    pub(super) fn xattr_call(&mut self) -> (Option<CallPath>, XattrCall) {
         if self.0.random_ratio(1, 15) {
             let (name, length) = self.one_of(&[("", 0), ("n", 0), ("user.a", 65_537)]);
             let name = if name == "n" { vec![b'n'; 256] } else { name.as_bytes().to_vec() };
-            let ask = match length {
-                0 => self.ask_for(name),
-                _ => Ask::Set { name, value: vec![0; length], mode: XattrMode::Set },
+            let call = match length {
+                0 => self.named_xattr_call(name),
+                _ => XattrCall::Set { name, value: vec![0; length], mode: XattrMode::Set },
             };
-            return (Some("/".into()), ask);
+            return (Some("/".into()), call);
         }
         if self.0.random_ratio(1, 3) {
-            return (None, self.ask_for_acl());
+            return (None, self.acl_call());
         }
         if self.0.random_ratio(1, 6) {
-            return (None, self.ask_for_capability());
+            return (None, self.capability_call());
         }
         let last = self.one_of(&[1, 2, SETTABLE, SETTABLE, NAMES.len()]);
         let name = NAMES[self.0.random_range(0..last)].as_bytes().to_vec();
-        (None, self.ask_for(name))
+        (None, self.named_xattr_call(name))
     }
 
-    fn ask_for_acl(&mut self) -> Ask {
+    fn acl_call(&mut self) -> XattrCall {
         let name = self.one_of(&AclKind::ALL).name().to_vec();
         match self.0.random_range(0..10) {
-            0..2 => Ask::Get { name, size: self.one_of(&SIZES) },
-            2 => Ask::Remove { name },
+            0..2 => XattrCall::Get { name, size: self.one_of(&SIZES) },
+            2 => XattrCall::Remove { name },
             _ => {
-                let acls = if self.0.random_ratio(1, 6) { ACLS } else { GOOD_ACLS };
-                let index = self.0.random_range(0..acls);
+                let count = if self.0.random_ratio(1, 6) { ACL_COUNT } else { GOOD_ACL_COUNT };
+                let index = self.0.random_range(0..count);
                 // Many rights are granted. With few rights, most calls below a directory would be refused.
                 let rights = if self.0.random_ratio(1, 3) { u32::MAX } else { self.0.random() };
                 let mode =
                     self.one_of(&[XattrMode::Set, XattrMode::Set, XattrMode::Create, XattrMode::Replace]);
-                Ask::Set { name, value: acl(index, rights), mode }
+                XattrCall::Set { name, value: acl(index, rights), mode }
             }
         }
     }
 
-    fn ask_for_capability(&mut self) -> Ask {
+    fn capability_call(&mut self) -> XattrCall {
         let name = CAPABILITY_XATTR.to_vec();
         match self.0.random_range(0..10) {
-            0..2 => Ask::Get { name, size: self.one_of(&SIZES) },
-            2 => Ask::Remove { name },
+            0..2 => XattrCall::Get { name, size: self.one_of(&SIZES) },
+            2 => XattrCall::Remove { name },
             _ => {
                 let value = self.one_of(CAPABILITIES).to_vec();
                 let mode =
                     self.one_of(&[XattrMode::Set, XattrMode::Set, XattrMode::Create, XattrMode::Replace]);
-                Ask::Set { name, value, mode }
+                XattrCall::Set { name, value, mode }
             }
         }
     }
 
-    fn ask_for(&mut self, name: PathBytes) -> Ask {
+    fn named_xattr_call(&mut self, name: PathBytes) -> XattrCall {
         match self.0.random_range(0..10) {
-            0..2 => Ask::Get { name, size: self.one_of(&SIZES) },
-            2..4 => Ask::List { size: self.one_of(&SIZES) },
-            4..6 => Ask::Remove { name },
+            0..2 => XattrCall::Get { name, size: self.one_of(&SIZES) },
+            2..4 => XattrCall::List { size: self.one_of(&SIZES) },
+            4..6 => XattrCall::Remove { name },
             _ => {
                 let value = vec![self.0.random(); self.one_of(&LENGTHS)];
                 let mode = self.one_of(&[XattrMode::Set, XattrMode::Create, XattrMode::Replace]);
-                Ask::Set { name, value, mode }
+                XattrCall::Set { name, value, mode }
             }
         }
     }

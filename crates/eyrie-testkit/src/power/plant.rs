@@ -14,14 +14,14 @@ use eyrie_medium::{Addr, Blocks, LINE_SIZE, Medium, PAGE_SIZE};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Disk, PowerRun};
+use super::{DiskSizes, PowerRun};
 use crate::planted::{Planted, plant_each};
 
 /// Number of pages of the volumes in these trials.
 const PAGES: u64 = 512;
-const SMALL: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 1 << 20 };
+const SMALL: DiskSizes = DiskSizes { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 1 << 20 };
 /// A disk with memory for every page, so that no page is evicted.
-const ROOMY: Disk = Disk { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 16 * PAGES * PAGE_SIZE };
+const ROOMY: DiskSizes = DiskSizes { volume_bytes: PAGES * PAGE_SIZE, memory_bytes: 16 * PAGES * PAGE_SIZE };
 
 /// Number of power failures that are simulated at each moment. After each of them the disk is opened once,
 /// without a further failure. A power failure keeps a random set of the unflushed sector writes.
@@ -74,8 +74,8 @@ enum MediumStep {
 
 /// First of the pages of which only the first line is used.
 const LINES: u64 = 480;
-/// Free pages that each step with a store lends to the journal, in case its lines need more room than the
-/// journal has. The steps allocate none of these pages.
+/// Free pages that each step with a store lends to the journal, in case the changed lines need more room than
+/// the journal has. The steps allocate none of these pages.
 const LENT: Range<usize> = 400..480;
 
 /// Returns steps whose cuts have few pages, many pages, lines or fresh pages. The steps fill the journal.

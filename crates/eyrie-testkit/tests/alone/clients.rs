@@ -1,5 +1,6 @@
-//! Kills and stops a client before its stores to its lanes and to its claims. Meanwhile it holds pins, ids
-//! and open files. Other clients go on, and everything that the client held comes back.
+//! Kills and stops a client before its stores to its lanes and to its claims. At this moment the client holds
+//! pins, ids and open files. Other clients must go on, and the service must get back everything that the
+//! client held.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -157,7 +158,7 @@ impl Drop for Victim {
 
 /// Sums over all signals of a test.
 #[derive(Default, Debug)]
-struct Seen {
+struct SignalTotals {
     /// Number of signals that came.
     signals: u64,
     /// Pins of stopped clients.
@@ -168,7 +169,7 @@ struct Seen {
     longest: Duration,
 }
 
-impl Seen {
+impl SignalTotals {
     /// Makes calls of another client.
     fn go_on(&mut self, other: &Pxfs<Client>) {
         let mut timed = |call: &dyn Fn() -> eyrie::Result<()>| {
@@ -231,7 +232,7 @@ fn run(
     test: &str,
     medium: MediumChoice,
     planned: Option<&PlannedSignal>,
-    seen: &mut Seen,
+    totals: &mut SignalTotals,
 ) -> Vec<(String, u64)> {
     let mut events = Vec::new();
     let place = served(64 << 20, medium, |socket| {
@@ -243,15 +244,15 @@ fn run(
         }
         let mut status = victim.wait();
         if status.stopped() {
-            seen.signals += 1;
-            seen.go_on_beside(&victim, socket, &other);
+            totals.signals += 1;
+            totals.go_on_beside(&victim, socket, &other);
             kill_process(victim.pid(), Signal::CONT).unwrap();
             status = victim.wait();
             assert_eq!(status.exit_status(), Some(0), "{planned:?}");
         } else if status.signaled() {
             assert_eq!(status.terminating_signal(), Some(Signal::KILL.as_raw()), "{planned:?}");
-            seen.signals += 1;
-            seen.go_on(&other);
+            totals.signals += 1;
+            totals.go_on(&other);
         } else {
             assert_eq!(status.exit_status(), Some(0), "{planned:?}");
         }
@@ -267,8 +268,8 @@ fn run(
 fn signal_at_each_site(test: &str, medium: MediumChoice) {
     act_if_child();
     let _alone = alone();
-    let mut seen = Seen::default();
-    let events = run(test, medium, None, &mut seen);
+    let mut totals = SignalTotals::default();
+    let events = run(test, medium, None, &mut totals);
     let is_covered =
         |file: &str, least: usize| events.iter().filter(|(site, _)| site.contains(file)).count() >= least;
     assert!(is_covered("channel.rs", 5) && is_covered("engine.rs", 2), "{events:?}");
@@ -281,12 +282,12 @@ fn signal_at_each_site(test: &str, medium: MediumChoice) {
         }
     }
     for signal in &planned {
-        run(test, medium, Some(signal), &mut seen);
+        run(test, medium, Some(signal), &mut totals);
     }
-    println!("{} of {} signals at {} sites: {seen:?}", seen.signals, planned.len(), events.len());
+    println!("{} of {} signals at {} sites: {totals:?}", totals.signals, planned.len(), events.len());
     // A planned event does not come if a run has fewer events of the site than the first run had.
-    assert!(4 * seen.signals as usize > 3 * planned.len(), "{seen:?}");
-    assert!(seen.pins > 0 && seen.ids > 0, "{seen:?}");
+    assert!(4 * totals.signals as usize > 3 * planned.len(), "{totals:?}");
+    assert!(totals.pins > 0 && totals.ids > 0, "{totals:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use eyrie::{Credentials, Errno, PosixExt, Pxfs};
 use eyrie_engine::Engine;
 use eyrie_engine::scm::Scm;
-use eyrie_testkit::power::Disk;
+use eyrie_testkit::power::DiskSizes;
 
 use crate::alone;
 
@@ -22,8 +22,8 @@ fn assert_clean(engine: &Scm) {
 #[test]
 fn a_disk_that_is_full_is_an_error_and_the_volume_goes_on() {
     let _alone = alone();
-    let disk = Disk { volume_bytes: 32 << 20, memory_bytes: 1 << 20 };
-    let (engine, simulated) = disk.create().expect("a new volume");
+    let sizes = DiskSizes { volume_bytes: 32 << 20, memory_bytes: 1 << 20 };
+    let (engine, simulated) = sizes.create().expect("a new volume");
     let engine = Arc::new(engine);
     let fs = files(&engine);
     fs.write("/before", "kept").expect("room");
@@ -43,7 +43,7 @@ fn a_disk_that_is_full_is_an_error_and_the_volume_goes_on() {
     simulated.limit_room(None);
     fs.write("/after", vec![9; 8 << 20]).expect("there is room again");
     engine.sync().expect("a sound disk");
-    let after = Arc::new(disk.open(simulated.power_failure(|| false)).expect("sound"));
+    let after = Arc::new(sizes.open(simulated.power_failure(|| false)).expect("sound"));
     assert_clean(&after);
     assert_eq!(files(&after).read("/after").expect("sound"), vec![9; 8 << 20]);
 }
@@ -58,8 +58,8 @@ const MARGIN: u64 = 24 << 20;
 fn files_four_times_the_memory_are_written_and_read_back() {
     const PIECE: usize = 256 << 10;
     let _alone = alone();
-    let disk = Disk { volume_bytes: 128 << 20, memory_bytes: 16 << 20 };
-    let (engine, _) = disk.create().expect("a new volume");
+    let sizes = DiskSizes { volume_bytes: 128 << 20, memory_bytes: 16 << 20 };
+    let (engine, _) = sizes.create().expect("a new volume");
     let engine = Arc::new(engine);
     let fs = files(&engine);
     fs.write("/view", vec![0xa5; 3000]).expect("room");
@@ -99,6 +99,6 @@ fn files_four_times_the_memory_are_written_and_read_back() {
     });
     let most = most.into_inner();
     println!("at most {} KiB in memory", most >> 10);
-    assert!(most > 8 << 20 && most <= disk.memory_bytes + MARGIN, "{most} bytes in memory");
+    assert!(most > 8 << 20 && most <= sizes.memory_bytes + MARGIN, "{most} bytes in memory");
     assert_clean(&engine);
 }

@@ -337,7 +337,7 @@ fn contents(volume: &Path) -> String {
 
 /// Returns the kills to try: at each site, before its first event and before its last one, and after its
 /// first event if the event is a store of the volume. At each site of stores to shared memory, the kills come
-/// before some events all over the run.
+/// before some events that are spread over the run.
 fn planned(events: &[(Phase, String, u64)], phase: Phase) -> Vec<PlannedKill> {
     let sites = events.iter().filter(|event| event.0 == phase);
     sites
@@ -383,9 +383,9 @@ fn client_goes_on_after_a_kill_at_each_site_of_its_service() {
     let serving = planned(&events, Phase::Serving);
     let sites = events.iter().filter(|event| event.0 == Phase::Serving).count();
     let mut done = 0;
-    // The first kill, and the kills of the next service while it opens the volume. The first kill is the one,
-    // of all kills that came, whose recovery has the most kills to try. A kill between two changes leaves
-    // little to recover, and a planned kill may not come.
+    // One kill, and the kills to try while the next service opens the volume that this kill left. The loop
+    // keeps the kill after which the open has the most kills to try, because a kill between two changes
+    // leaves little to recover. It skips planned kills that did not come.
     let mut longest = (&serving[0], Vec::new());
     for kill in &serving {
         let (killed, events, found) = run(std::slice::from_ref(kill));

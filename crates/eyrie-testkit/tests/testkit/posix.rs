@@ -9,7 +9,7 @@ use eyrie_testkit::posix::{
     compare_quotas_with_host, compare_scm_with_host, compare_threads_with_host, generate_pages,
     in_tmpfs_root, in_tmpfs_with_quotas, plain_users,
 };
-use eyrie_testkit::power::Disk;
+use eyrie_testkit::power::DiskSizes;
 
 #[test]
 fn the_model_behaves_as_the_kernel() {
@@ -37,9 +37,9 @@ fn random_calls_of_threads_match_the_kernel() {
 #[test]
 fn random_calls_on_pages_equal_the_kernel() {
     in_tmpfs_root("posix::random_calls_on_pages_equal_the_kernel", || {
-        let disk = Disk { volume_bytes: 128 << 20, memory_bytes: 1 << 20 };
+        let sizes = DiskSizes { volume_bytes: 128 << 20, memory_bytes: 1 << 20 };
         compare_scm_with_host(
-            disk.medium(&eyrie_faults::FaultPlan::default()).expect("a new disk").0,
+            sizes.medium(&eyrie_faults::FaultPlan::default()).expect("a new disk").0,
             &Comparison::new(100..112, 300),
         )
     });

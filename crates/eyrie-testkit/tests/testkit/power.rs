@@ -8,17 +8,17 @@ use eyrie_engine::{Content, Engine, Error, FallocateMode, Kind, ObjectId, Op, Ow
 use eyrie_faults::{Failing, FailureKind, FaultPlan, SimulatedDisk, Site};
 use eyrie_medium::{Blocks, SiteKind};
 use eyrie_testkit::oracle;
-use eyrie_testkit::power::{Disk, PowerRun, plant};
+use eyrie_testkit::power::{DiskSizes, PowerRun, plant};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-const SMALL: Disk = Disk { volume_bytes: 2 << 20, memory_bytes: 1 << 20 };
+const SMALL: DiskSizes = DiskSizes { volume_bytes: 2 << 20, memory_bytes: 1 << 20 };
 
 #[test]
 fn random_ops_on_pages_equal_the_model() {
-    let disk = Disk { volume_bytes: 64 << 20, memory_bytes: 4 << 20 };
+    let sizes = DiskSizes { volume_bytes: 64 << 20, memory_bytes: 4 << 20 };
     for seed in 0..40 {
-        oracle::check(|| disk.create().expect("a new volume").0, seed, 400);
+        oracle::check(|| sizes.create().expect("a new volume").0, seed, 400);
     }
 }
 
@@ -57,11 +57,16 @@ fn allocated_file(engine: &Scm, name: &[u8], bytes: u64) -> ObjectId {
 
 /// Opens the volumes that several power failures leave, and checks them. Returns the bytes that the file `id`
 /// has in each of them.
-fn after_power_failures(disk: Disk, simulated: &SimulatedDisk, id: ObjectId, len: usize) -> Vec<Vec<u8>> {
+fn after_power_failures(
+    sizes: DiskSizes,
+    simulated: &SimulatedDisk,
+    id: ObjectId,
+    len: usize,
+) -> Vec<Vec<u8>> {
     let mut random = SmallRng::seed_from_u64(len as u64);
     let mut read = |odds: u32| {
         let survivor = simulated.power_failure(|| random.random_range(0..4) < odds);
-        let engine = disk.open(survivor).expect("it can be opened");
+        let engine = sizes.open(survivor).expect("it can be opened");
         assert_eq!(engine.check().expect("the disk is sound").findings.len(), 0);
         let mut bytes = vec![1; len];
         assert_eq!(engine.read(id, 0, &mut bytes).expect("the disk is sound"), len);
@@ -77,18 +82,20 @@ fn after_power_failures(disk: Disk, simulated: &SimulatedDisk, id: ObjectId, len
 fn no_write_is_too_large_for_the_journal() {
     for shift in 12..=26 {
         for len in [1 << shift, (1 << shift) + 3000] {
-            let disk =
-                Disk { volume_bytes: (4 * len as u64).next_multiple_of(1 << 20), memory_bytes: 512 << 20 };
-            let (engine, simulated) = disk.create().expect("a new volume");
+            let sizes = DiskSizes {
+                volume_bytes: (4 * len as u64).next_multiple_of(1 << 20),
+                memory_bytes: 512 << 20,
+            };
+            let (engine, simulated) = sizes.create().expect("a new volume");
             let id = allocated_file(&engine, b"file", len as u64);
             let data: Vec<u8> = (0..len).map(|at| (at % 251) as u8 + 1).collect();
             let write = Op::Write { id, offset: 0, data: &data, set_ids: SetIds::Keep, time: NOW };
             engine.apply(&write).unwrap_or_else(|error| panic!("{len} bytes: {error}"));
-            for found in after_power_failures(disk, &simulated, id, len) {
+            for found in after_power_failures(sizes, &simulated, id, len) {
                 assert!(found == vec![0; len], "{len} bytes: not synchronised, and some bytes are there");
             }
             engine.sync().unwrap_or_else(|error| panic!("{len} bytes: {error}"));
-            for found in after_power_failures(disk, &simulated, id, len) {
+            for found in after_power_failures(sizes, &simulated, id, len) {
                 assert!(found == data, "{len} bytes: synchronised, and some bytes are lost");
             }
             engine.apply(&write).unwrap_or_else(|error| panic!("{len} bytes, again: {error}"));
@@ -103,15 +110,15 @@ fn no_write_is_too_large_for_the_journal() {
 /// is little more than the bytes of the call.
 #[test]
 fn large_calls_on_new_pages_need_room_once() {
-    let disk = |volume_bytes| Disk { volume_bytes, memory_bytes: 512 << 20 };
+    let sizes = |volume_bytes| DiskSizes { volume_bytes, memory_bytes: 512 << 20 };
     let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
-    let (engine, _) = disk(70 << 20).create().expect("a new volume");
+    let (engine, _) = sizes(70 << 20).create().expect("a new volume");
     allocated_file(&engine, b"file", 64 << 20);
     engine.close().expect("the volume is not read-only");
     // The smallest extent for this value of 16.5 MiB has 20 MiB. Without a free extent of this size, the
     // value becomes a tree.
     let value = vec![7; 33 << 19];
-    let (engine, _) = disk(32 << 20).create().expect("a new volume");
+    let (engine, _) = sizes(32 << 20).create().expect("a new volume");
     let (dir, id) = (engine.root(), engine.reserve(Kind::File).expect("room"));
     engine.apply(&Op::Put { dir, name: b"key", id, owner, data: &value, time: NOW }).expect("room");
     engine.close().expect("the volume is not read-only");
@@ -123,8 +130,8 @@ fn large_calls_on_new_pages_need_room_once() {
 fn large_calls_of_several_threads_fit_the_journal() {
     const LEN: usize = 1_200_000;
     const KEYS: usize = 5000;
-    let disk = Disk { volume_bytes: 16 << 20, memory_bytes: 64 << 20 };
-    let (engine, simulated) = disk.create().expect("a new volume");
+    let sizes = DiskSizes { volume_bytes: 16 << 20, memory_bytes: 64 << 20 };
+    let (engine, simulated) = sizes.create().expect("a new volume");
     let owner = Owner { mode: 0o644, uid: 0, gid: 0 };
     let files: Vec<ObjectId> =
         (0..2).map(|number| allocated_file(&engine, &[b'a' + number], LEN as u64)).collect();
@@ -172,7 +179,7 @@ fn large_calls_of_several_threads_fit_the_journal() {
     });
     engine.sync().expect("the volume is not read-only");
     for (&id, byte) in files.iter().zip(1..) {
-        for found in after_power_failures(disk, &simulated, id, LEN) {
+        for found in after_power_failures(sizes, &simulated, id, LEN) {
             assert!(found == vec![byte + 30; LEN]);
         }
     }
@@ -316,8 +323,8 @@ fn page_with(disk: &SimulatedDisk, bytes: &[u8]) -> u64 {
 
 #[test]
 fn an_unreadable_file_fails_only_its_own_calls() {
-    let disk = Disk { volume_bytes: 8 << 20, memory_bytes: 1 << 20 };
-    let (engine, simulated) = disk.create().expect("a new volume");
+    let sizes = DiskSizes { volume_bytes: 8 << 20, memory_bytes: 1 << 20 };
+    let (engine, simulated) = sizes.create().expect("a new volume");
     let engine = Arc::new(engine);
     let fs = files(&engine);
     fs.write("/bad", vec![0xb7; 200_000]).expect("room");
@@ -327,7 +334,7 @@ fn an_unreadable_file_fails_only_its_own_calls() {
     // The third page of the file becomes unreadable.
     let page = page_with(&simulated, &[0xb7; 4096]) + 2;
 
-    let engine = Arc::new(disk.open(simulated.clone()).expect("a sound disk"));
+    let engine = Arc::new(sizes.open(simulated.clone()).expect("a sound disk"));
     let fs = files(&engine);
     simulated.make_bad(page, true);
     for round in 0..3 {
@@ -347,8 +354,8 @@ fn an_unreadable_file_fails_only_its_own_calls() {
 /// volume that then hold a version of the block.
 fn places_of_overwrites(rounds: u8) -> usize {
     const MARK: &[u8] = b"what is overwritten again and again";
-    let disk = Disk { volume_bytes: 8 << 20, memory_bytes: 2 << 20 };
-    let (engine, simulated) = disk.create().expect("a new volume");
+    let sizes = DiskSizes { volume_bytes: 8 << 20, memory_bytes: 2 << 20 };
+    let (engine, simulated) = sizes.create().expect("a new volume");
     let engine = Arc::new(engine);
     let fs = files(&engine);
     fs.write("/file", vec![1; 100_000]).expect("room");
@@ -360,7 +367,7 @@ fn places_of_overwrites(rounds: u8) -> usize {
         file.write_all_at(&block, 8192).expect("room");
         file.sync_all().expect("a sound disk");
     }
-    let mut all = vec![0; disk.volume_bytes as usize];
+    let mut all = vec![0; sizes.volume_bytes as usize];
     simulated.read(0, &mut all).expect("it can be read");
     all.chunks(4096).filter(|page| page.starts_with(MARK)).count()
 }

@@ -66,8 +66,7 @@ fn compare_client(medium: MediumChoice, test: &str) {
     });
 }
 
-/// The calls of three clients, each of another user, are dealt out in turn. The service checks each of their
-/// changes.
+/// Three clients, each of another user, make the calls in turn. The service checks each of their changes.
 #[test]
 fn random_calls_of_clients_of_three_users_match_the_kernel() {
     const TEST: &str = "shared::random_calls_of_clients_of_three_users_match_the_kernel";

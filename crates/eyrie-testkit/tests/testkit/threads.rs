@@ -20,7 +20,7 @@ use eyrie_sim::explore::fixed_options;
 use eyrie_testkit::acls::acl;
 use eyrie_testkit::linear::{self, Request, Response};
 use eyrie_testkit::ops::{Bytes, OpRecord};
-use eyrie_testkit::power::Disk;
+use eyrie_testkit::power::DiskSizes;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -212,7 +212,7 @@ impl<'a, E: Engine> Draws<'a, E> {
             16 => Op::Put { dir, name, id: fresh(), owner: OWNER, data, time },
             17 => Op::Erase { dir, name, time },
             23 => {
-                // The last two modes accept only whole blocks, so they are left out.
+                // Only the first five modes are drawn. The next two accept only whole blocks.
                 let mode = FallocateMode::ALL[random.random_range(0..5)];
                 Op::Fallocate {
                     id: target,
@@ -335,14 +335,14 @@ fn threads_in_large_directories_have_an_order() {
 /// and a change of a page during a drain may copy the page.
 #[test]
 fn threads_on_pages_have_an_order() {
-    let disk = Disk { volume_bytes: 1 << 20, memory_bytes: 1 << 20 };
+    let sizes = DiskSizes { volume_bytes: 1 << 20, memory_bytes: 1 << 20 };
     let overlapped: usize = (0..600)
         .map(|seed| {
-            let (engine, simulated) = disk.create().expect("a new volume");
+            let (engine, simulated) = sizes.create().expect("a new volume");
             let mut shared = Shared::new(vec![engine]);
             shared.engines[0].sync().expect("a sound disk");
             shared.engines.clear();
-            shared.engines.push(disk.open(simulated).expect("a sound disk"));
+            shared.engines.push(sizes.open(simulated).expect("a sound disk"));
             explain(&shared, seed, 2 + seed as usize % 2, 3, true)
         })
         .sum();
@@ -364,8 +364,8 @@ fn staying(index: usize) -> Vec<u8> {
     format!("staying {index}").into_bytes()
 }
 
-/// Applies a random Op to the directories of a storm. Each directory has up to `names` names that change, and
-/// in turns more and fewer of them.
+/// Applies a random Op to the directories of a storm. Each directory has up to `names` names that change. The
+/// number of these names grows and shrinks in turn.
 fn storm_op<E: Engine>(
     engine: &E,
     dirs: &[ObjectId; 2],
@@ -467,11 +467,11 @@ fn a_storm_tears_nothing_and_loses_nothing() {
 /// Runs the storm on a disk with little memory for pages.
 #[test]
 fn a_storm_on_pages_tears_nothing_and_loses_nothing() {
-    let disk = Disk { volume_bytes: 32 << 20, memory_bytes: 1 << 20 };
-    let (engine, simulated) = disk.create().expect("a new volume");
+    let sizes = DiskSizes { volume_bytes: 32 << 20, memory_bytes: 1 << 20 };
+    let (engine, simulated) = sizes.create().expect("a new volume");
     storm(engine, STORM_OPS / 4, |engine| {
         engine.sync().expect("a sound disk");
-        disk.open(simulated.power_failure(|| false))
+        sizes.open(simulated.power_failure(|| false))
     });
 }
 

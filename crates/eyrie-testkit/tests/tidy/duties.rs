@@ -80,7 +80,8 @@ fn look_ups_and_reads_take_no_lock_and_make_no_system_call() {
     let reads =
         uses(&["crates/eyrie-engine/src/scm/read.rs"], &[], &["locks.hold", "Mutex", "lock(", "rustix"]);
     assert_none("locks or system calls in reads", &reads);
-    // The table of generations is for nodes of a client. In the owner of a volume no call uses it.
+    // The table of generations is for nodes of a client. A process that owns its volume makes no call that
+    // uses it.
     let except = ["crates/eyrie/src/pxfs/nodes/generations.rs"];
     let interface = uses(&["crates/eyrie/src/pxfs"], &except, &["Mutex", "RwLock", "std::fs", "rustix::fs"]);
     assert_none("locks or system calls in PXFS", &interface);

@@ -191,7 +191,8 @@ fn shown() -> Vec<Item> {
     items_of(&[LIBRARY]).into_iter().chain(lower).collect()
 }
 
-/// A new version of a lower crate then changes no signature of the library, except by the exported types.
+/// If this test passes, a new version of a lower crate changes no signature of the library, except through
+/// the exported types.
 #[test]
 fn library_shows_no_type_that_it_does_not_export() {
     let exports = exports(true);
@@ -245,7 +246,8 @@ fn every_item_of_the_library_has_an_example() {
     assert_none("items without an example", &without);
 }
 
-/// The types of the library that users may match or make in full. The design notes have the reasons.
+/// The types of the library that users may match exhaustively, or make by naming all fields. The design notes
+/// have the reasons.
 const COMPLETE: [&str; 20] = [
     "AclKind",
     "FallocateMode",

@@ -8,9 +8,11 @@
 //! - `readlink` repeats `readlinkat(2)` with a larger buffer if the target is long.
 //! - `truncate` and the calls on extended attributes of a path go through `/proc/self/fd`, unless the path
 //!   begins at the root and the root is `/`. `truncate(2)` has no variant with a directory descriptor, and
-//!   extended attributes have such calls since Linux 6.13. `access` and `link` of an open file go there, too.
+//!   extended attributes have such calls since Linux 6.13. `access` and `link` of an open file also go
+//!   through `/proc/self/fd`.
 //! - `chmod`, `truncate` and `access` of a path whose last symbolic link is not followed first call
 //!   `fstatat(2)`. A variant that does not follow the link is missing, or exists only in newer kernels.
+//! - `statvfs` of a path first opens the path, because `statfs(2)` takes no directory descriptor.
 //! - `set_inode_flags` first reads the old flags, because it keeps those that Eyrie does not have.
 
 mod birth;
@@ -66,7 +68,7 @@ const LIST_BUFFER: usize = 32 << 10;
 pub struct Host {
     root: Arc<OwnedFd>,
     /// True if the root is `/`, so that absolute paths need no change.
-    whole: bool,
+    root_is_slash: bool,
     /// The directory whose names are the numbers of the open files of this process.
     open_files: &'static str,
 }
@@ -83,10 +85,10 @@ impl Host {
     /// As `open(2)`.
     pub fn new(root: impl AsRef<Path>) -> Result<Host> {
         let root = root.as_ref();
-        let whole = root == Path::new("/");
+        let root_is_slash = root == Path::new("/");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = named("open", fs::open(root, flags, Mode::empty())).map_err(|error| error.at(root))?;
-        Ok(Host { root: Arc::new(root), whole, open_files: "/proc/self/fd" })
+        Ok(Host { root: Arc::new(root), root_is_slash, open_files: "/proc/self/fd" })
     }
 
     /// Makes all earlier changes durable, in the whole host file system that contains the root.
@@ -111,7 +113,7 @@ impl Host {
     #[inline]
     fn relative<'p>(&self, path: &'p Path) -> &'p OsStr {
         let bytes = path.as_os_str().as_bytes();
-        if self.whole || bytes.first() != Some(&b'/') {
+        if self.root_is_slash || bytes.first() != Some(&b'/') {
             return path.as_os_str();
         }
         match bytes.iter().position(|&byte| byte != b'/') {
@@ -138,7 +140,7 @@ impl Host {
         // If the root is `/`, the path does not lead through `/proc`. So the calls also work in a container
         // without procfs. An absolute path does not become longer, so it may have the length of the longest
         // path.
-        match dir.as_raw_fd() == self.root.as_raw_fd() && self.whole {
+        match dir.as_raw_fd() == self.root.as_raw_fd() && self.root_is_slash {
             true if path.as_bytes().starts_with(b"/") => Ok(path.as_bytes().to_vec()),
             true => Ok([b"/", path.as_bytes()].concat()),
             false => Ok([self.descriptor_path(dir).as_bytes(), b"/", path.as_bytes()].concat()),

@@ -123,8 +123,8 @@ impl HostStore {
         Ok(self.get_into(key, &mut value)?.then_some(value))
     }
 
-    /// Replaces `out` by the value of `key`. Returns false if the key does not exist. One system call reads
-    /// the value if the capacity of `out` is larger than the value.
+    /// Replaces the contents of `out` with the value of `key`. Returns false if the key does not exist. One
+    /// `read(2)` gets the whole value if the capacity of `out` is larger than the value.
     ///
     /// ```
     /// # use eyrie::*; fn f(store: &HostStore) -> Result<()> {

@@ -7,8 +7,9 @@ use super::{Host, named};
 use crate::{Credentials, Result};
 
 impl Host {
-    /// Returns the same file system for a process whose root has no `/proc`. `dir` is `/proc/self/fd` under
-    /// another name, such as `.`. This function needs the feature `testing`.
+    /// Returns the same file system for a process whose root has no `/proc`. `dir` is another path to the
+    /// directory `/proc/self/fd`: for example `.`, if that directory is the working directory. This function
+    /// needs the feature `testing`.
     ///
     /// ```
     /// let root = eyrie::Host::new("/")?.with_open_files("/proc/self/fd");
@@ -18,7 +19,7 @@ impl Host {
         Host { open_files: dir, ..self }
     }
 
-    /// Gives the calling thread, and no other thread, the users, groups and capabilities of `credentials`.
+    /// Gives the calling thread, and no other thread, the user ids, groups and capabilities of `credentials`.
     /// The umask does not change. All capabilities of the process stay permitted. Root always has all
     /// capabilities. The process must have been started by root. A call with the credentials of root makes
     /// the thread root again. This function needs the feature `testing`.

@@ -38,11 +38,11 @@ pub enum Order {
     /// Byte order. The directory is not kept in this order, so a scan reads *all* entries at its start, and
     /// keeps the lowest keys in memory: up to 64 MiB, and for a moment up to 96 MiB. Each key takes its
     /// length and 24 bytes, so 64 MiB have room for 1.8 million keys of 12 bytes. If more keys are in the
-    /// range, the scan reads all entries again after it has given the kept keys. Each reading of all entries
-    /// is a pass, and the cost of a scan grows with the number of entries multiplied by the number of passes.
-    /// The first key comes after the first pass. In one measurement with 1,024,000 keys, a scan with views of
-    /// the values, of 100 bytes each, took 0.26 to 0.40 µs for each key. An unordered scan took 0.21 to 0.33
-    /// µs for each key and value.
+    /// range, the scan reads all entries again after it has returned the kept keys. Each reading of all
+    /// entries is a pass, and the cost of a scan grows with the number of entries multiplied by the number of
+    /// passes. The first key comes after the first pass. In one measurement, the store had 1,024,000 keys
+    /// with values of 100 bytes. A scan with views of the values took 0.26 to 0.40 µs for each key. An
+    /// unordered scan took 0.21 to 0.33 µs for each key and value.
     ByKey,
 }
 
@@ -99,8 +99,9 @@ pub type BoxedEntries<'a> = Box<dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> 
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait KeyValueStore: Send + Sync {
-    /// Replaces the contents of `out` by the value of `key`, and reuses the memory of `out`. If the key does
-    /// not exist, leaves `out` empty and returns false. After an error the contents of `out` are unspecified.
+    /// Replaces the contents of `out` with the value of `key`, and reuses the memory of `out`. If the key
+    /// does not exist, leaves `out` empty and returns false. After an error the contents of `out` are
+    /// unspecified.
     ///
     /// ```
     /// # use eyrie::*; fn f(store: &dyn KeyValueStore) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::fetch::FetchSize;
 /// Bytes of memory for the keys that a pass of an ordered scan returns. If the pass finds more keys, it drops
 /// the higher half of them, and copies the rest. So it uses at most one and a half times this memory.
 const PASS_BYTES: usize = 64 << 20;
-/// Number of keys by which the prefetch of a key's bytes is ahead of an ordered scan.
+/// Number of keys by which the prefetch of a key's bytes is ahead of the scan.
 const AHEAD: usize = 16;
 
 /// A function that gets a key, its object, and the position after the entry of the key. It returns false to
@@ -60,7 +60,7 @@ impl<S: ListKeys> KeyScan<S> {
 
     /// Returns the object of the key that comes `distance` keys later, if that key is fetched already.
     pub(crate) fn ahead(&self, distance: usize) -> Option<S::Object> {
-        self.fetched.keys.get(self.fetched.given + distance).map(|key| key.object)
+        self.fetched.keys.get(self.fetched.returned + distance).map(|key| key.object)
     }
 
     /// Fetches keys in the order of the directory from `from` on.
@@ -127,13 +127,13 @@ impl<O> FoundKey<O> {
 struct FoundKeys<O> {
     names: Vec<u8>,
     keys: Vec<FoundKey<O>>,
-    /// Number of keys that the scan has given already.
-    given: usize,
+    /// Number of keys that the scan has returned already.
+    returned: usize,
 }
 
 impl<O> Default for FoundKeys<O> {
     fn default() -> FoundKeys<O> {
-        FoundKeys { names: Vec::new(), keys: Vec::new(), given: 0 }
+        FoundKeys { names: Vec::new(), keys: Vec::new(), returned: 0 }
     }
 }
 
@@ -141,7 +141,7 @@ impl<O: Copy> FoundKeys<O> {
     fn clear(&mut self) {
         self.names.clear();
         self.keys.clear();
-        self.given = 0;
+        self.returned = 0;
     }
 
     fn push(&mut self, key: &[u8], object: O) {
@@ -200,12 +200,12 @@ impl<O: Copy> FoundKeys<O> {
     }
 
     /// Returns the next key.
-    fn give(&mut self) -> Option<(Vec<u8>, O)> {
-        let key = self.keys.get(self.given)?;
-        if let Some(later) = self.keys.get(self.given + AHEAD) {
+    fn next(&mut self) -> Option<(Vec<u8>, O)> {
+        let key = self.keys.get(self.returned)?;
+        if let Some(later) = self.keys.get(self.returned + AHEAD) {
             prefetch(&self.names[later.first as usize]);
         }
-        self.given += 1;
+        self.returned += 1;
         Some((key.bytes(&self.names).to_vec(), key.object))
     }
 }
@@ -214,7 +214,7 @@ impl<S: ListKeys> Iterator for KeyScan<S> {
     type Item = Result<(Vec<u8>, S::Object)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(key) = self.fetched.give() {
+        if let Some(key) = self.fetched.next() {
             return Some(Ok(key));
         }
         let from = self.next.take()?;
@@ -227,7 +227,7 @@ impl<S: ListKeys> Iterator for KeyScan<S> {
             self.fetched.clear();
             return Some(Err(error));
         }
-        self.fetched.give().map(Ok)
+        self.fetched.next().map(Ok)
     }
 }
 

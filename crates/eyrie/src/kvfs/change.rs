@@ -62,9 +62,9 @@ impl<E: Engine> Kvfs<E> {
     ///
     /// # Errors
     /// `EINVAL`, `ENAMETOOLONG`, `EISDIR` and `EIO` as [`Kvfs::get`]. `EFBIG` for a value of more than 64
-    /// MiB. `ENOSPC` if the volume is full. `EROFS` if the disk of the volume has failed, or if the volume
-    /// was opened read-only. `ENOENT` if the directory of the store was removed. `EPERM` if inode flags of
-    /// the file or of the directory forbid the change.
+    /// MiB. `ENOSPC` if the volume is full. `EDQUOT` if the change would pass a limit of a quota. `EROFS` if
+    /// the disk of the volume has failed, or if the volume was opened read-only. `ENOENT` if the directory of
+    /// the store was removed. `EPERM` if inode flags of the file or of the directory forbid the change.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
         let (name, data) = (key.as_ref(), value.as_ref());
         check_pair(name, data, "put")?;
@@ -188,7 +188,7 @@ impl<E: Engine> Kvfs<E> {
         if engine.may_have_flags() {
             access::check_key_flags(engine, op)?;
         }
-        if self.store.is_above_limits { engine.apply_above_limits(op) } else { engine.apply(op) }
+        if self.store.may_exceed_limits { engine.apply_above_limits(op) } else { engine.apply(op) }
     }
 
     /// Applies `change`, a put or an erase of a key, if `condition` holds for the key.

@@ -71,7 +71,7 @@ struct OpenStore<E: Engine> {
     dir: KeptId,
     owner: Owner,
     /// True if limits of quotas do not stop the user.
-    is_above_limits: bool,
+    may_exceed_limits: bool,
     clock: Clock,
 }
 
@@ -112,8 +112,8 @@ impl<E: Engine> Kvfs<E> {
             // dropped.
             Ok(owner) => {
                 let (dir, clock) = (handle.into_kept(), pxfs.clock());
-                let is_above_limits = access::may_exceed_limits(pxfs.credentials());
-                Ok(Kvfs { store: Arc::new(OpenStore { dir, engine, owner, is_above_limits, clock }) })
+                let may_exceed_limits = access::may_exceed_limits(pxfs.credentials());
+                Ok(Kvfs { store: Arc::new(OpenStore { dir, engine, owner, may_exceed_limits, clock }) })
             }
             Err(error) => {
                 pxfs.close(handle)?;
@@ -143,8 +143,9 @@ impl<E: Engine> Kvfs<E> {
         Ok(self.get_into(key, &mut value)?.then_some(value))
     }
 
-    /// Replaces the contents of `out` by the value of `key`, and reuses the memory of `out`. If the key does
-    /// not exist, leaves `out` empty and returns false. After an error the contents of `out` are unspecified.
+    /// Replaces the contents of `out` with the value of `key`, and reuses the memory of `out`. If the key
+    /// does not exist, leaves `out` empty and returns false. After an error the contents of `out` are
+    /// unspecified.
     ///
     /// ```
     /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;

@@ -17,11 +17,10 @@ use crate::Result;
 /// offsets are in bytes. Permission bits are at most 0o7777. A call that creates a file removes the bits of
 /// the umask from the permission bits. An error names the call and its errno.
 ///
-/// Each call on a volume is whole or undone, and a call that fails changes nothing. There are two exceptions,
-/// which have several steps, and an error does not undo the steps before it: a
-/// [`fallocate`](Posix::fallocate) that allocates, zeroes or unshares more than 64 MiB, and a
-/// [clone](crate::PosixClones) of more than 1 GiB. If a medium fails, a call may fail although its whole
-/// change was made.
+/// Each call on a volume is whole or undone, and a call that fails changes nothing. Two calls are exceptions,
+/// because they have several steps: a [`fallocate`](Posix::fallocate) that allocates, zeroes or unshares more
+/// than 64 MiB, and a [clone](crate::PosixClones) of more than 1 GiB. An error does not undo their earlier
+/// steps. If a medium fails, a call may fail although its whole change was made.
 ///
 /// The trait can be used as an object: `&dyn Posix<Handle = H>` is a file system, too.
 /// [`PosixExt`](crate::PosixExt) has functions in the style of [`std::fs`] over this trait.
@@ -165,9 +164,9 @@ pub trait Posix {
     /// `ftruncate(2)`: `EINVAL` unless it is a regular file that was opened for writing.
     fn truncate(&self, file: Target<'_, Self::Handle>, size: u64) -> Result<()>;
 
-    /// Allocates, frees, zeroes, collapses or inserts `length` bytes of an open file from `offset` on, as
-    /// `mode` states. A volume allocates or zeroes more than 64 MiB in several steps, from the lowest offset
-    /// on. An error or a crash leaves each step whole or undone.
+    /// Allocates, frees, zeroes, unshares, collapses or inserts `length` bytes of an open file from `offset`
+    /// on, as `mode` states. A volume allocates, zeroes or unshares more than 64 MiB in several steps, from
+    /// the lowest offset on. An error or a crash leaves each step whole or undone.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host, file: <Host as Posix>::Handle) -> Result<()> {
@@ -295,7 +294,7 @@ pub trait Posix {
     /// ```
     ///
     /// # Errors
-    /// `EINVAL` if the file is not a symbolic link, and `ENOENT` if an open file is none.
+    /// `EINVAL` if the path names another kind of file. `ENOENT` if an open file is not a symbolic link.
     fn readlink(&self, link: Target<'_, Self::Handle>) -> Result<Vec<u8>>;
 
     /// Sets the permission bits.
@@ -450,7 +449,7 @@ pub trait Posix {
     /// ```
     ///
     /// # Errors
-    /// `ENXIO` for an offset at or past the end of the file, also for an offset of 2^63 or more. `ENXIO` also
+    /// `ENXIO` for an offset at or past the end of the file, even for an offset of 2^63 or more. `ENXIO` also
     /// if the call seeks data and none follows. In a volume, `EINVAL` for a directory.
     fn seek(&self, handle: &Self::Handle, offset: u64, whence: Whence) -> Result<u64>;
 

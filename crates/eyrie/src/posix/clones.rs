@@ -24,10 +24,10 @@ use crate::Result;
 /// # }
 /// ```
 pub trait PosixClones: Posix {
-    /// Gives the bytes of `length` bytes of an open file, from an offset on, to another open file or to
-    /// another range of the same file. The files then share the storage of these bytes, until one of them
-    /// changes a page. A `length` of 0 means all bytes up to the end of the source. A volume clones more than
-    /// 1 GiB in several steps, each of them whole or undone.
+    /// Gives a range of `length` bytes of an open file to another open file, or to another range of the same
+    /// file. `source` and `target` have a file and the offset of its range. The files then share the storage
+    /// of these bytes, until one of them changes a page. A `length` of 0 means all bytes up to the end of the
+    /// source. A volume clones more than 1 GiB in several steps, each of them whole or undone.
     ///
     /// ```
     /// # use eyrie::*; fn f<P: PosixClones>(fs: &P, from: &P::Handle, to: &P::Handle) -> Result<()> {
@@ -38,9 +38,10 @@ pub trait PosixClones: Posix {
     /// # Errors
     /// As `ioctl_ficlonerange(2)`. `EBADF` unless the source is open for reading and the target for writing,
     /// and if the target is open for appends. `EISDIR`, or `EINVAL`, unless both are regular files. `EINVAL`
-    /// unless offsets and length are multiples of 4096; the length of a range that ends with the source may
-    /// be any. `EINVAL` if the range is not within the source, if the two ranges overlap, or if a part of a
-    /// page would end before the end of the target. `EOPNOTSUPP` on a file system of the host without clones.
+    /// unless offsets and length are multiples of 4096, but a range that ends with the source may have any
+    /// length. `EINVAL` if the range is not within the source, or if the two ranges overlap. `EINVAL` if a
+    /// range that ends with a part of a page would end before the end of the target. `EOPNOTSUPP` on a file
+    /// system of the host without clones.
     fn clone_range(
         &self,
         source: (&Self::Handle, u64),

@@ -14,7 +14,7 @@ use crate::Result;
 /// A file system whose paths begin at an open directory.
 ///
 /// Every call works as the `*at` call of the same name on the directory: [`open`](Posix::open) works as
-/// `openat(2)`. An absolute path begins at the directory, also if the call names another open directory. `..`
+/// `openat(2)`. An absolute path begins at the directory, even if the call names another open directory. `..`
 /// of the directory is still its parent, and absolute symbolic links still begin at the true root. The
 /// directory stays open as long as a clone exists.
 ///

@@ -94,11 +94,11 @@ pub trait PosixExt: Posix + Clone {
 
     /// Replaces the contents of a file. A missing file is made.
     ///
-    /// This call has two steps: it makes the file or sets its size to 0, and then writes the bytes. If the
-    /// write fails, or a crash comes before it, the file is empty (with [short
-    /// writes](crate::Pxfs::with_short_writes) it has the bytes that fit). A reader may also see the empty
-    /// file. [`Kvfs::put`](crate::Kvfs::put) replaces the contents of a file in one step. A program can also
-    /// write another file, and rename that file to `path`.
+    /// This call has two steps: it makes the file or sets its size to 0, and then writes the bytes. (In a
+    /// served volume, it writes more than 64 MiB in several steps.) If the write fails, or a crash comes
+    /// before it, the file is empty (with [short writes](crate::Pxfs::with_short_writes) it has the bytes
+    /// that fit). A reader may also see the empty file. [`Kvfs::put`](crate::Kvfs::put) replaces the contents
+    /// of a file in one step. A program can also write another file, and rename that file to `path`.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {

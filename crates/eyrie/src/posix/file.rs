@@ -23,7 +23,7 @@ use crate::{Errno, Error, Result};
 /// largest size of a file is the exception: it writes the bytes that fit.) Functions that write in parts,
 /// such as [`std::io::copy`] and [`std::io::BufWriter`], have one step for each part.
 ///
-/// An error has the path that opened the file, also if the file has another name since. A file that
+/// An error has the path that opened the file, even if the file has another name by then. A file that
 /// [`File::from_handle`] has made knows no path.
 ///
 /// # Examples
@@ -237,8 +237,7 @@ impl<P: Posix> File<P> {
         Ok(())
     }
 
-    /// Writes at `offset`, or at the end of a file that was opened for appending. Returns the number of
-    /// bytes.
+    /// Writes at `offset`, or at the end if the file was opened for appending. Returns the number of bytes.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
@@ -257,8 +256,9 @@ impl<P: Posix> File<P> {
     ///
     /// In a volume one step writes all bytes, with two exceptions. An append that passes the largest size of
     /// a file writes the part below this size, and then fails with `EFBIG`. With [short
-    /// writes](crate::Pxfs::with_short_writes), the bytes that fit stay written before an error. On the host
-    /// a write may have several steps, and the bytes before an error stay written.
+    /// writes](crate::Pxfs::with_short_writes), a call whose bytes do not fit writes those that fit, and then
+    /// fails. A write on the host, and one of more than 64 MiB in a served volume, may have several steps.
+    /// The bytes before an error then stay written.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
@@ -315,7 +315,7 @@ impl<P: Posix> File<P> {
         self.call(|fs, handle| fs.truncate(Target::Open(handle), size))
     }
 
-    /// Allocates, frees, zeroes, collapses or inserts a range of bytes, as `mode` states.
+    /// Allocates, frees, zeroes, unshares, collapses or inserts a range of bytes, as `mode` states.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {

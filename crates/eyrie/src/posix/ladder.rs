@@ -109,14 +109,14 @@ impl<P: Posix + Clone> Ladder<P> {
     pub fn down(&mut self, name: &Path, visit: impl FnOnce(&P, &P::Handle)) -> Result<()> {
         let here = self.here()?;
         let mut flags = OpenFlags::READ | OpenFlags::DIRECTORY;
-        // Another program may replace a directory below the start by a link that leads out of the tree.
+        // Another program may replace a directory below the start with a link that leads out of the tree.
         flags.set(OpenFlags::NOFOLLOW, !self.rungs.is_empty());
         let rung = open(&here, name, flags, visit)?;
         self.rungs.push(rung);
         let most = self.start.open_dirs_max();
-        let far = self.rungs.len().checked_sub(most).and_then(|far| far.checked_sub(1));
-        if let Some(far) = far {
-            self.rungs[far].directory = None;
+        let to_close = self.rungs.len().checked_sub(most).and_then(|to_close| to_close.checked_sub(1));
+        if let Some(to_close) = to_close {
+            self.rungs[to_close].directory = None;
         }
         Ok(())
     }
@@ -134,7 +134,7 @@ impl<P: Posix + Clone> Ladder<P> {
     /// failed. After an error [`Ladder::here`] fails, too.
     pub fn up(&mut self) -> Result<()> {
         let left = self.rungs.pop();
-        let Some(Rung { directory: around @ None, identity }) = self.rungs.last_mut() else { return Ok(()) };
+        let Some(Rung { directory: above @ None, identity }) = self.rungs.last_mut() else { return Ok(()) };
         let stale = |why: &str| Error::with_reason(Errno::STALE, "open", why);
         let below = left.and_then(|rung| rung.directory);
         let below = below.ok_or_else(|| stale("the way up is lost, because an earlier step up failed"))?;
@@ -144,7 +144,7 @@ impl<P: Posix + Clone> Ladder<P> {
         if again.identity != *identity {
             return Err(stale("the directory was moved meanwhile"));
         }
-        *around = again.directory;
+        *above = again.directory;
         Ok(())
     }
 }

@@ -59,9 +59,9 @@ impl FoundLock {
 /// itself, not on one of its names. Locks of ranges and locks of whole files (`flock`) do not conflict. Locks
 /// are not stored. Each process that opens a volume read-only, without a service, has locks of its own.
 ///
-/// A call that waits takes a [`LockWait`]. `EAGAIN` means that another lock conflicts and the call was not to
-/// wait, `ETIMEDOUT` that its deadline has passed, and `EINTR` that a [`Canceller`](crate::Canceller) has
-/// ended the wait.
+/// A call that waits takes a [`LockWait`]. `EAGAIN` means that another lock conflicts and the call does not
+/// wait. `ETIMEDOUT` means that the deadline of the wait has passed, and `EINTR` that a
+/// [`Canceller`](crate::Canceller) has ended the wait.
 ///
 /// ```
 /// # use eyrie::{Host, PosixExt};

@@ -184,7 +184,7 @@ impl<P: Posix> OpenOptions<P> {
         self.set(OpenFlags::DIRECT, yes)
     }
 
-    /// Sets no access times with reads through the file (`O_NOATIME`): see [`OpenFlags::NOATIME`].
+    /// Reads through the file set no access times (`O_NOATIME`): see [`OpenFlags::NOATIME`].
     ///
     /// ```
     /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {

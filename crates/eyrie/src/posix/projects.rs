@@ -1,4 +1,5 @@
-//! Project ids, which say to which tree with a quota an object belongs.
+//! Project ids: numbers of trees with a quota. The project id of an object names the tree to which the object
+//! belongs.
 
 use super::{Dir, Posix, Target};
 use crate::Result;
@@ -19,8 +20,8 @@ use crate::Result;
 /// # }
 /// ```
 pub trait PosixProjects: Posix {
-    /// Returns the project id of an object: the number of the tree to whose quota it counts, or 0. The host
-    /// shows none of its project ids.
+    /// Returns the project id of an object: the number of the tree to whose quota it counts, or 0. On the
+    /// host the result is always 0.
     ///
     /// # Errors
     /// As [`Posix::stat`].

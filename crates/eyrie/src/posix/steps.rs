@@ -134,8 +134,8 @@ pub(super) fn create_dir_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
     }
 }
 
-/// Opens a file for reading, and another one to be replaced by its contents. Also returns the attributes of
-/// the first file.
+/// Opens a file for reading, and a second file, which gets the contents of the first one. Also returns the
+/// attributes of the first file.
 pub(super) fn open_pair<'a, P: Posix>(
     fs: &'a P,
     (from, to): (&'a Path, &'a Path),

@@ -6,7 +6,7 @@ use std::path::Path;
 /// A path, from the root of the file system or from an open directory.
 ///
 /// `"/a/b".into()` is a path from the root, and `(&handle, "b").into()` a path from an open directory. An
-/// absolute path begins at the root of the file system also if an open directory is given, as for
+/// absolute path begins at the root of the file system, even if an open directory is given, as for
 /// `openat(2)`.
 ///
 /// ```

@@ -52,19 +52,19 @@ bitflags::bitflags! {
         /// Opens the object of a path for neither reading nor writing (`O_PATH`). This open needs no rights
         /// on the object, which may be of any kind. The handle serves for `stat`, `access` and `link`, and as
         /// the directory where other paths begin. Other calls refuse it with `EBADF`. With this flag, only
-        /// three of the other flags have an effect: `DIRECTORY`, `TEMPORARY`, which works as `DIRECTORY`, and
-        /// `NOFOLLOW`, with which the open of a symbolic link opens the link itself.
+        /// three of the other flags have an effect. `DIRECTORY` works as in other opens, and `TEMPORARY`
+        /// works as `DIRECTORY`. With `NOFOLLOW`, the open of a symbolic link opens the link itself.
         const PATH = 8192;
-        /// Sets no access times with reads through the handle (`O_NOATIME`). Only the owner of the object,
-        /// and a user with `CAP_FOWNER`, may open it so. In a volume, reads set access times only if the file
-        /// system chooses so: see [`Pxfs::with_access_times`](crate::Pxfs::with_access_times).
+        /// Reads through the handle set no access times (`O_NOATIME`). Only the owner of the object, and a
+        /// user with `CAP_FOWNER`, may use this flag. By default, no read in a volume sets an access time:
+        /// see [`Pxfs::with_access_times`](crate::Pxfs::with_access_times).
         const NOATIME = 16384;
     }
 }
 
 bitflags::bitflags! {
-    /// The rights that [`Posix::access`](super::Posix::access) checks, and the user whose rights they are. No
-    /// right checks that the path exists.
+    /// The rights that [`Posix::access`](super::Posix::access) checks, and the user whose rights they are. An
+    /// empty set of rights checks only that the path exists.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
@@ -81,8 +81,8 @@ bitflags::bitflags! {
         /// Executes a file, or walks through a directory (`X_OK`).
         const EXECUTE = 1;
         /// Checks the rights of the effective user and group, with the effective capabilities, as other calls
-        /// do (`AT_EACCESS`). Without this flag the check uses the real user and the real group. A real root
-        /// then has its permitted capabilities, and every other user has none.
+        /// do (`AT_EACCESS`). Without this flag the check uses the real user and the real group. If the real
+        /// user is root, the check uses the permitted capabilities, and otherwise no capabilities.
         const EFFECTIVE = 8;
     }
 }
@@ -363,8 +363,8 @@ pub struct ListEntry<'a> {
 /// The total and the free space of a file system, or of a tree with a quota.
 ///
 /// In a volume, an object of a tree with a quota shows the limits of the tree as the size of the file system,
-/// as on XFS and ext4. The soft limit comes before the hard limit. A client of a service that is not root
-/// sees the space of the volume.
+/// as on XFS and ext4. The size is the soft limit, or the hard limit if the tree has no soft limit. A client
+/// of a service sees the space of the volume instead, unless the client is root.
 ///
 /// # Examples
 /// ```

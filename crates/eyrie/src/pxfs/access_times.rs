@@ -54,9 +54,10 @@ impl<E: Engine> Pxfs<E> {
     /// Returns the same file system with another choice of the reads that set access times. By default no
     /// read does. A read through a handle with [`OpenFlags::NOATIME`] never does.
     ///
-    /// These calls are reads: `read_at`, a listing, `readlink`, a walk that follows a symbolic link, and a
-    /// [view](crate::File::view) of a file. The update changes no other time. If it fails, for example in a
-    /// volume that was opened read-only, the read succeeds all the same.
+    /// These calls are reads: `read_at`, `copy_file_range` for its source, a listing, `readlink`, a walk that
+    /// follows a symbolic link, and a [view](crate::File::view) of a file. The update changes no other time.
+    /// If the update fails, for example in a volume that was opened read-only, the read succeeds all the
+    /// same.
     ///
     /// ```
     /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;

@@ -87,7 +87,7 @@ impl Removals {
 
     /// Returns true if the entry is valid after these removals, and `scope` has their last count.
     #[inline]
-    fn permit(&self, entry: &CachedPrefix, scope: &Scope) -> bool {
+    fn keep_valid(&self, entry: &CachedPrefix, scope: &Scope) -> bool {
         self.instance == scope.instance
             && self.after == scope.changes
             && (self.before..self.after).contains(&entry.scope.changes)
@@ -113,7 +113,7 @@ impl CachedPrefix {
         let Scope { instance, credentials, changes } = self.scope;
         instance == scope.instance
             && credentials == scope.credentials
-            && (changes == scope.changes || removals.permit(self, scope))
+            && (changes == scope.changes || removals.keep_valid(self, scope))
             && usize::from(self.length) == prefix.len()
             && self.prefix[..prefix.len()] == *prefix
     }
@@ -197,9 +197,10 @@ pub(super) fn remember(scope: &Scope, prefix: &[u8], directory: &Directory) {
 
 /// Notes that this thread has removed the directory `id`. `scope` is from before the look-up of the
 /// directory, and `after` is the count of directory changes after the removal. If another change happened in
-/// between, this function does nothing, so that no entry is valid any more.
-pub(super) fn remove(scope: &Scope, after: u64, id: ObjectId) {
-    // A count with the highest bit was returned during a change. The next count may be greater by 1.
+/// between, this function does nothing, and then no entry is valid any more.
+pub(super) fn note_removal(scope: &Scope, after: u64, id: ObjectId) {
+    // A count with the highest bit set was returned during a change. The next such count is greater by 1,
+    // whatever happened in between, so a difference of 1 then proves nothing.
     let is_only_change = after == scope.changes.wrapping_add(1) && after >> 63 == 0;
     if !is_only_change {
         return;
@@ -258,10 +259,10 @@ mod tests {
         remember(&scope, b"gone", &gone);
 
         // Each removal is the only change between its two counts.
-        remove(&scope, 11, gone.id);
+        note_removal(&scope, 11, gone.id);
         assert!(find(&at(11), b"kept").is_some() && find(&at(11), b"gone").is_none());
         remember(&at(11), b"late", &late);
-        remove(&at(11), 12, directory(40).id);
+        note_removal(&at(11), 12, directory(40).id);
         assert!(find(&at(12), b"kept").is_some() && find(&at(12), b"late").is_some());
         assert!(
             find(&at(12), b"gone").is_none() && find(&Scope { instance: 3, ..at(12) }, b"kept").is_none()
@@ -269,25 +270,25 @@ mod tests {
 
         // The change from 12 to 13 is that of another thread.
         assert!(find(&at(13), b"kept").is_none());
-        remove(&at(13), 14, directory(40).id);
+        note_removal(&at(13), 14, directory(40).id);
         assert!(find(&at(14), b"kept").is_none() && find(&at(14), b"late").is_none());
         remember(&at(14), b"kept", &kept);
-        remove(&at(14), 16, gone.id);
+        note_removal(&at(14), 16, gone.id);
         assert!(find(&at(16), b"kept").is_none(), "two changes, one of them by another thread");
         let during = 1 << 63;
         remember(&at(during), b"kept", &kept);
-        remove(&at(during), during + 1, gone.id);
+        note_removal(&at(during), during + 1, gone.id);
         assert!(find(&at(during + 1), b"kept").is_none(), "these are no counts");
 
         // The counts of another file system may be the same. Its changes are not those of the first file
         // system.
         let other = |changes| Scope { instance: u64::MAX - 2, ..at(changes) };
         remember(&other(20), b"kept", &kept);
-        remove(&at(20), 21, gone.id);
+        note_removal(&at(20), 21, gone.id);
         assert!(find(&other(21), b"kept").is_none(), "a removal in the first file system");
         remember(&other(22), b"late", &late);
-        remove(&at(21), 22, gone.id);
-        remove(&other(22), 23, gone.id);
+        note_removal(&at(21), 22, gone.id);
+        note_removal(&other(22), 23, gone.id);
         assert!(find(&other(23), b"late").is_some() && find(&other(23), b"kept").is_none());
     }
 }

@@ -8,7 +8,7 @@ use crate::posix::{OpenFlags, PosixClones};
 use crate::{Errno, Result};
 
 /// Maximum number of bytes that one Op clones. An Op of this size changes up to 4 MiB of pointers in both
-/// files. On a disk, other calls wait meanwhile.
+/// files together. On a disk, other calls wait meanwhile.
 const CLONED_AT_ONCE: u64 = 1 << 30;
 /// Maximum number of bytes that one call copies if it cannot share them. The caller copies the rest with
 /// further calls.
@@ -199,8 +199,8 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(read as u64)
     }
 
-    /// Checks that the inode flags of a file let a handle that is already open write. As in Linux, the flag
-    /// of an append-only file binds a handle only when the handle is opened.
+    /// Checks that the inode flags of a file permit a write through a handle that is already open. As in
+    /// Linux, only an open checks the flag `APPEND_ONLY`.
     fn check_target(&self, id: ObjectId) -> CallResult<()> {
         if self.engine().may_have_flags() {
             access::check_write(self.engine().inode_flags(id)?, true)?;

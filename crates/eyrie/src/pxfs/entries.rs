@@ -57,7 +57,7 @@ impl<E: Engine> AsUser<'_, E> {
     #[inline]
     pub(super) fn may_create_unseen(&self, parent: &Parent) -> bool {
         parent.last == Last::Name
-            && !parent.slash
+            && !parent.has_trailing_slash
             && self.engine().session() == 0
             && access::check_add(self.credentials(), &parent.dir.protection).is_ok()
     }
@@ -102,7 +102,7 @@ impl<E: Engine> AsUser<'_, E> {
         if parent.last != Last::Name || walk.lookup(parent)?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        if parent.slash && !directory {
+        if parent.has_trailing_slash && !directory {
             return Err(Errno::NOENT.into());
         }
         walk.new_name(parent)
@@ -130,7 +130,7 @@ impl<E: Engine> AsUser<'_, E> {
         }
         let dir = &parent.dir;
         let id = walk.lookup(&parent)?.ok_or(Errno::NOENT)?;
-        if parent.slash {
+        if parent.has_trailing_slash {
             return Err(if id.is_directory() { Errno::ISDIR } else { Errno::NOTDIR }.into());
         }
         self.check_remove(&dir.protection, id)?;
@@ -155,7 +155,7 @@ impl<E: Engine> AsUser<'_, E> {
         }
         let name = walk.name(&parent)?.ok_or(Errno::NOENT)?;
         self.apply(&Op::RemoveDirectory { dir: parent.dir.id, name, time: self.now([parent.dir.id, id]) })?;
-        cache::remove(&scope, self.engine().directory_changes(), id);
+        cache::note_removal(&scope, self.engine().directory_changes(), id);
         Ok(())
     }
 
@@ -248,10 +248,10 @@ impl<E: Engine> AsUser<'_, E> {
     fn check_shape(&self, moved: &RenameRequest<'_>) -> CallResult<()> {
         let RenameRequest { from, to, old, new, mode } = *moved;
         let exchange = mode == RenameMode::Exchange;
-        if exchange && to.slash && !new.is_some_and(ObjectId::is_directory) {
+        if exchange && to.has_trailing_slash && !new.is_some_and(ObjectId::is_directory) {
             return Err(Errno::NOTDIR.into());
         }
-        if !old.is_directory() && (from.slash || to.slash && !exchange) {
+        if !old.is_directory() && (from.has_trailing_slash || to.has_trailing_slash && !exchange) {
             return Err(Errno::NOTDIR.into());
         }
         if from.dir.id == to.dir.id {

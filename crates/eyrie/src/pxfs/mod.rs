@@ -146,10 +146,10 @@ impl<E: Engine> Pxfs<E> {
     }
 
     /// Returns the same file system with another owner of its [range locks](crate::RangeOwner::Process). By
-    /// default all file systems of a process are one owner, whose number is that of the process. A front-end
-    /// that serves several processes gives each of them a number below 2^63. (Mounts choose numbers from 2^63
-    /// on.) A [close](crate::Posix::close) of a file ends only the range locks on this file that have the
-    /// number of the closing file system.
+    /// default all file systems of a process are one owner, whose number is the process id. A front-end that
+    /// serves several processes gives each of them a number below 2^63. (Mounts choose numbers from 2^63 on.)
+    /// A [close](crate::Posix::close) of a file ends only the range locks on this file that have the number
+    /// of the closing file system.
     ///
     /// ```
     /// # use eyrie::*; fn f(files: &Files) {
@@ -260,8 +260,7 @@ impl<'a, E: Engine> AsUser<'a, E> {
         self.shared.clock
     }
 
-    /// Applies an Op. A user with the capability `CAP_SYS_RESOURCE` may
-    /// exceed the limits of quotas.
+    /// Applies an Op. A user with the capability `CAP_SYS_RESOURCE` may exceed the limits of quotas.
     #[inline]
     fn apply(&self, op: &Op<'_>) -> eyrie_engine::Result<Applied> {
         if access::may_exceed_limits(self.credentials()) {
@@ -281,7 +280,7 @@ impl<'a, E: Engine> AsUser<'a, E> {
     #[inline]
     fn stat_of(&self, id: ObjectId) -> CallResult<Stat> {
         let attributes = self.engine().attributes(id)?;
-        stamps::show(id, attributes.changed);
+        stamps::note_seen(id, attributes.changed);
         Ok(Stat::of_object(id, &attributes))
     }
 

@@ -14,17 +14,17 @@ use crate::{Errno, kept, names};
 
 /// The largest offset, and the largest size of a file.
 pub(super) const OFFSET_MAX: u64 = i64::MAX as u64;
-/// Flags of opens that need a walk of their own.
+/// Flags with which an open does not try [`AsUser::resolve_quickly`] first.
 const SLOWLY_OPENED: OpenFlags =
     OpenFlags::CREATE.union(OpenFlags::DIRECTORY).union(OpenFlags::TEMPORARY).union(OpenFlags::PATH);
 /// Flags of a handle whose writes do more than store bytes at an offset.
-const WRITES_OTHERWISE: OpenFlags = OpenFlags::APPEND.union(SYNCHRONOUS);
+const SPECIAL_WRITES: OpenFlags = OpenFlags::APPEND.union(SYNCHRONOUS);
 /// Flags of a handle whose writes are durable before they return.
 const SYNCHRONOUS: OpenFlags = OpenFlags::SYNC.union(OpenFlags::DATA_SYNC);
 
 /// The file that an earlier attempt of one call has made. If the service ends between the creation and the
 /// open, the call begins again in the next session, and finds its own file. The call must then open this
-/// file, also with `EXCLUSIVE`, and whatever the permission bits of the file are.
+/// file, even with `EXCLUSIVE`, and whatever the permission bits of the file are.
 #[derive(Default)]
 pub(super) struct MadeFile(Option<CreatedFile>);
 
@@ -137,10 +137,10 @@ impl<E: Engine> AsUser<'_, E> {
             return self.open_id(id, flags);
         }
         let id = loop {
-            if parent.slash && parent.last == Last::Name {
+            if parent.has_trailing_slash && parent.last == Last::Name {
                 return Err(Errno::ISDIR.into());
             }
-            let id = match walk.target(&parent) {
+            let id = match walk.object(&parent) {
                 Err(CallError::Errno(Errno::NOENT)) => {
                     return self.create_and_open(&walk, &parent, flags, mode, made);
                 }
@@ -290,8 +290,8 @@ impl<E: Engine> AsUser<'_, E> {
         let id = self.writable(handle)?;
         check_range(offset, data.len())?;
         let data = self.writable_at_once(data);
-        if handle.flags.intersects(WRITES_OTHERWISE) {
-            return self.write_otherwise(handle.flags, id, data, offset);
+        if handle.flags.intersects(SPECIAL_WRITES) {
+            return self.write_special(handle.flags, id, data, offset);
         }
         self.write_object(id, data, offset)?;
         Ok(data.len())
@@ -299,7 +299,7 @@ impl<E: Engine> AsUser<'_, E> {
 
     /// Writes through a handle for appends or for durable writes.
     #[inline(never)]
-    fn write_otherwise(&self, flags: OpenFlags, id: ObjectId, data: &[u8], offset: u64) -> CallResult<usize> {
+    fn write_special(&self, flags: OpenFlags, id: ObjectId, data: &[u8], offset: u64) -> CallResult<usize> {
         if flags.contains(OpenFlags::APPEND) {
             return self.append_to(id, flags, data).map(|written| (written.end - written.start) as usize);
         }

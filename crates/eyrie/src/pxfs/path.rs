@@ -1,8 +1,8 @@
 //! Path walks: from the bytes of a path to a directory and a last component, by the rules of Linux.
 //!
 //! A walk ends at the *parent*, the directory of the last component. The caller then looks up, creates or
-//! removes the last component. A walk replaces a symbolic link on the way by the link's target, and continues
-//! with the new path.
+//! removes the last component. A walk replaces a symbolic link on the way with the link's target, and
+//! continues with the new path.
 
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -42,9 +42,9 @@ pub(super) struct Parent {
     pub dir: Directory,
     pub last: Last,
     /// True if slashes follow the last component.
-    pub slash: bool,
+    pub has_trailing_slash: bool,
     /// The range of the last component in `PathWalk::path`.
-    part: Range<usize>,
+    last_range: Range<usize>,
     spelling: Spelling,
 }
 
@@ -125,8 +125,14 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
             return self.walk_from_start();
         };
         if let Some(dir) = cache::find(&scope, prefix) {
-            let part = start..self.given.len();
-            return Ok(Parent { dir, last: Last::Name, slash: false, part, spelling: Spelling::Plain });
+            let last_range = start..self.given.len();
+            return Ok(Parent {
+                dir,
+                last: Last::Name,
+                has_trailing_slash: false,
+                last_range,
+                spelling: Spelling::Plain,
+            });
         }
         let parent = self.walk_from_start()?;
         if self.plain {
@@ -140,7 +146,7 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
     #[inline]
     pub fn name(&self, parent: &Parent) -> CallResult<Option<&[u8]>> {
         match parent.spelling {
-            Spelling::Plain => Ok(Some(&self.path()[parent.part.clone()])),
+            Spelling::Plain => Ok(Some(&self.path()[parent.last_range.clone()])),
             Spelling::Escaped => Ok(Some(&self.key)),
             Spelling::Nothing => Ok(None),
             Spelling::TooLong => self.fs.refuse_long_name(parent.dir.id),
@@ -164,7 +170,7 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
 
     /// Returns the object that the last component names. Symbolic links are not followed.
     #[inline]
-    pub fn target(&self, parent: &Parent) -> CallResult<ObjectId> {
+    pub fn object(&self, parent: &Parent) -> CallResult<ObjectId> {
         match parent.last {
             Last::Name => self.lookup(parent)?.ok_or(Errno::NOENT.into()),
             Last::Dot | Last::Root => Ok(parent.dir.id),
@@ -178,10 +184,10 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
     pub fn resolve(&mut self, follow: bool) -> CallResult<ObjectId> {
         let mut parent = self.parent()?;
         loop {
-            let id = self.target(&parent)?;
-            if id.kind() == Kind::Symlink && (follow || parent.slash) {
+            let id = self.object(&parent)?;
+            if id.kind() == Kind::Symlink && (follow || parent.has_trailing_slash) {
                 parent = self.follow(&parent, id)?;
-            } else if parent.slash && !id.is_directory() {
+            } else if parent.has_trailing_slash && !id.is_directory() {
                 return Err(Errno::NOTDIR.into());
             } else {
                 return Ok(id);
@@ -198,7 +204,7 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         if self.links < LINKS_MAX && access::guards_links(fs.rules(), dir) {
             access::check_follow(fs.rules(), fs.credentials(), dir, &fs.protection(link)?)?;
         }
-        let dir = self.expand(parent.dir, link, parent.part.end)?;
+        let dir = self.expand(parent.dir, link, parent.last_range.end)?;
         self.walk(dir)
     }
 
@@ -223,8 +229,14 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
             let path = self.path();
             let start = at + leading_slashes(&path[at..]);
             if start == path.len() {
-                let part = start..start;
-                return Ok(Parent { dir, last: Last::Root, slash: false, part, spelling: Spelling::Plain });
+                let last_range = start..start;
+                return Ok(Parent {
+                    dir,
+                    last: Last::Root,
+                    has_trailing_slash: false,
+                    last_range,
+                    spelling: Spelling::Plain,
+                });
             }
             access::check_search(self.fs.credentials(), &dir.protection)?;
             let length = path[start..].iter().position(|&byte| byte == b'/');
@@ -255,9 +267,9 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         }
     }
 
-    fn end(&mut self, dir: Directory, part: Range<usize>) -> Parent {
-        let slash = part.end < self.path().len();
-        let (last, spelling) = match &self.path()[part.clone()] {
+    fn end(&mut self, dir: Directory, last_range: Range<usize>) -> Parent {
+        let has_trailing_slash = last_range.end < self.path().len();
+        let (last, spelling) = match &self.path()[last_range.clone()] {
             b"." => (Last::Dot, Spelling::Plain),
             b".." => (Last::DotDot, Spelling::Plain),
             name if names::may_be_escaped(name) => {
@@ -274,10 +286,10 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
             name if name.len() > NAME_MAX => (Last::Name, Spelling::TooLong),
             _ => (Last::Name, Spelling::Plain),
         };
-        Parent { dir, last, slash, part, spelling }
+        Parent { dir, last, has_trailing_slash, last_range, spelling }
     }
 
-    /// Replaces the path up to `end` by the target of `link`, an entry of `dir`. Returns the directory from
+    /// Replaces the path up to `end` with the target of `link`, an entry of `dir`. Returns the directory from
     /// which the walk continues.
     fn expand(&mut self, dir: Directory, link: ObjectId, end: usize) -> CallResult<Directory> {
         if self.links == LINKS_MAX {
@@ -293,7 +305,7 @@ impl<'p, 'fs, E: Engine> PathWalk<'p, 'fs, E> {
         self.plain = false;
         self.expanded = path;
         match self.expanded[0] {
-            // As for `openat`, an absolute target begins at the root of the volume, also if the path begins
+            // As for `openat`, an absolute target begins at the root of the volume, even if the path begins
             // at an open directory.
             b'/' => self.fs.directory(self.fs.engine().root()),
             _ => Ok(dir),
@@ -398,7 +410,8 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(self.engine().lookup(dir, name)?)
     }
 
-    /// Refuses a name that is too long. As on Linux, a removed directory is the reason that comes first.
+    /// Refuses a name that is too long. As on Linux, `ENOENT` for a removed directory comes before
+    /// `ENAMETOOLONG`.
     #[cold]
     fn refuse_long_name<T>(&self, dir: ObjectId) -> CallResult<T> {
         Err(if self.engine().is_removed(dir)? { Errno::NOENT } else { Errno::NAMETOOLONG }.into())

@@ -10,8 +10,8 @@ use crate::posix::{PosixProjects, Target};
 use crate::{Result, XattrMode};
 
 impl<E: Engine> Pxfs<E> {
-    /// Returns the usage and the limits of the accounts that the user may see: those of the user and of its
-    /// groups, or all accounts for a user with the capability `SYS_ADMIN`. `None` if the volume has no
+    /// Returns the usage and the limits of the accounts that the user may see: those of this user and of the
+    /// user's groups, or all accounts for a user with the capability `SYS_ADMIN`. `None` if the volume has no
     /// quotas.
     ///
     /// ```
@@ -60,7 +60,8 @@ impl<E: Engine> Pxfs<E> {
     /// ```
     ///
     /// # Errors
-    /// `EPERM` without the capability `SYS_ADMIN`. `E2BIG` for more than 1,170 accounts.
+    /// `EPERM` without the capability `SYS_ADMIN`. `E2BIG` for more than 1,170 accounts. `ENODATA` if `table`
+    /// is `None` and the volume has no quotas.
     pub fn set_quota_table(&self, table: Option<&QuotaTable>) -> Result<()> {
         self.as_user().call("set quotas", |user| user.set_quota_table(table))
     }

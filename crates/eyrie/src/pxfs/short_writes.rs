@@ -9,16 +9,17 @@ use eyrie_medium::{PAGE_SIZE, epoch};
 use super::{Pxfs, Shared};
 use crate::{Errno, Error, Result};
 
-/// The next prefix is shorter by this part of its pages.
-const STEP: u64 = 8;
+/// Divisor of a step: each prefix is shorter than the one before by the number of its pages divided by this
+/// number.
+const STEP_DIVISOR: u64 = 8;
 
 impl<E: Engine> Pxfs<E> {
     /// Returns the same file system with short writes, or without them. By default a write that does not fit
     /// into the volume, or would pass a limit of a quota, writes nothing (`ENOSPC`, `EDQUOT`). With short
     /// writes it writes its first bytes and returns their number, as POSIX describes and Linux does. The
-    /// bytes then end at a multiple of 4096 in the file, unless another thread appends meanwhile. The error
-    /// comes when not even the bytes of one page fit. A call that writes all bytes, such as
-    /// [`File::write_all_at`](crate::File::write_all_at), keeps the bytes before the error.
+    /// bytes then end at a multiple of 4096 in the file, unless another thread appends meanwhile. The write
+    /// fails only if not even the bytes of one page fit. A call that must write all bytes, such as
+    /// [`File::write_all_at`](crate::File::write_all_at), writes those that fit, and then returns the error.
     ///
     /// These calls make short writes: `write_at`, `append`, `append_range`, and the writes of
     /// [`Nodes`](crate::Nodes) and [`File`](crate::File).
@@ -57,7 +58,7 @@ impl<E: Engine> Pxfs<E> {
         if !self.shared.short_writes || !does_not_fit(&error) {
             return Err(error);
         }
-        // Without a size, the prefixes only end inside pages.
+        // If the size cannot be read, the prefixes end inside pages, which does no harm.
         let end = || {
             let _pin = epoch::pin();
             self.engine().attributes(id).map_or(0, |attributes| attributes.size)
@@ -81,7 +82,7 @@ fn write_prefix<T>(data: &[u8], start: u64, mut write: impl FnMut(&[u8]) -> Resu
     let before = start % PAGE_SIZE;
     let mut pages = (before + data.len() as u64).div_ceil(PAGE_SIZE);
     while pages > 1 {
-        pages -= (pages / STEP).max(1);
+        pages -= (pages / STEP_DIVISOR).max(1);
         match write(&data[..(pages * PAGE_SIZE - before) as usize]) {
             Ok(written) => return Ok(Some(written)),
             Err(error) if does_not_fit(&error) => {}

@@ -33,8 +33,8 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(())
     }
 
-    /// Allocates, frees, zeroes, collapses or inserts a range of bytes. Only regular files have handles for
-    /// writing, so Linux's errors for other kinds of file cannot happen.
+    /// Allocates, frees, zeroes, unshares, collapses or inserts a range of bytes. Only regular files have
+    /// handles for writing, so Linux's errors for other kinds of file cannot happen.
     pub(super) fn fallocate_handle(
         &self,
         handle: &Handle,
@@ -96,8 +96,8 @@ impl<E: Engine> AsUser<'_, E> {
         }
     }
 
-    /// Checks that the user may set the size of a file without an open handle. If the call changes neither
-    /// the size nor the times, returns the change time of the file.
+    /// Checks that the user may set the size of a file, for a call without an open handle. If the call
+    /// changes neither the size nor the times, returns the change time of the file.
     pub(super) fn check_new_size(&self, id: ObjectId, size: u64) -> CallResult<Option<Time>> {
         check_size(size)?;
         match id.kind() {

@@ -11,13 +11,14 @@ use crate::posix::StatVfs;
 const BLOCK_SIZE: u64 = PAGE_SIZE;
 /// The storage that the count of free objects assumes for one object, in bytes: the size of a header.
 const OBJECT_SIZE: u64 = 256;
-/// Maximum number of ranges of a file that share a page on average. A page of pointers has room for as many.
-const SHARES: u64 = 512;
+/// Maximum number of pages of data of one file for each page of the volume. The pages of a file may share
+/// storage, but each of them needs a pointer, and a page has room for this number of pointers.
+const DATA_PAGES_PER_PAGE: u64 = 512;
 
 /// Returns the maximum number of bytes of data of one file.
 pub(super) fn data_bytes_max(engine: &impl Engine) -> u64 {
-    let shares = if engine.may_share_extents() { SHARES } else { 1 };
-    engine.space().total.saturating_mul(shares)
+    let pages_per_page = if engine.may_share_extents() { DATA_PAGES_PER_PAGE } else { 1 };
+    engine.space().total.saturating_mul(pages_per_page)
 }
 
 /// Returns the space of a whole volume.
@@ -53,7 +54,8 @@ impl<E: Engine> AsUser<'_, E> {
     }
 }
 
-/// Lowers a total and its free part, which count units of `unit`, to a limit and to its unused part.
+/// Lowers a total to a limit, and the free part of the total to the unused part of the limit. The total and
+/// its free part are in units of `unit`.
 fn narrow(limit: QuotaLimit, usage: u64, unit: u64, (total, free): (&mut u64, &mut u64)) {
     let most = if limit.soft != 0 { limit.soft } else { limit.hard };
     if most != 0 {

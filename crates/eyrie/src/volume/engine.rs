@@ -12,8 +12,8 @@ use eyrie_engine::quota::QuotaReport;
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{
-    Applied, Attributes, Birth, Engine, Error as EngineError, FileView, Guards, InodeFlags, Kind,
-    ListedEntry, Notice, ObjectId, Op, Owner, Result, SpaceUsage, Version, Watcher,
+    Applied, Attributes, Birth, Engine, Error as EngineError, FileView, InodeFlags, Kind, ListedEntry,
+    Notice, ObjectId, Op, Owner, Result, SpaceUsage, StoredProtection, Version, Watcher,
 };
 use eyrie_medium::PagedOptions;
 use eyrie_medium::epoch::Guard;
@@ -177,7 +177,7 @@ impl Engine for VolumeEngine {
     }
 
     #[inline]
-    fn guards(&self, id: ObjectId) -> Result<Guards> {
+    fn guards(&self, id: ObjectId) -> Result<StoredProtection> {
         each!(self, guards(id))
     }
 

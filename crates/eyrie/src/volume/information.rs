@@ -55,7 +55,7 @@ pub struct Information {
     pub checksums: bool,
     /// The files of the volume on the host, and their sizes, which include the journal and the checksums.
     pub segments: Vec<(PathBuf, u64)>,
-    /// True if the volume had not been closed, so that this open recovered it.
+    /// True if the volume had not been closed, so this open recovered it.
     pub recovered: bool,
 }
 

@@ -268,7 +268,7 @@ impl Volume {
     /// that prevents the volume from being opened. `paged` is as in [`Volume::open_with`].
     ///
     /// # Errors
-    /// As [`Volume::open`] if `path` is not a volume. `EBUSY` if a process, also a service, has the volume
+    /// As [`Volume::open`] if `path` is not a volume. `EBUSY` if a process, such as a service, has the volume
     /// open for changes. `EIO` if the medium fails.
     ///
     /// # Examples
@@ -294,8 +294,8 @@ impl Volume {
     ///
     /// # Errors
     /// `EINVAL` for an impossible size: the message names the smallest or largest size. `ENOSPC` if the host
-    /// is full. `EBUSY` if a process, also a service, has the volume open. Other errors as [`Volume::open`].
-    /// After an error or a crash the volume has its old size or the new one.
+    /// is full. `EBUSY` if a process, such as a service, has the volume open. Other errors as
+    /// [`Volume::open`]. After an error or a crash the volume has its old size or the new one.
     ///
     /// # Examples
     /// ```

@@ -34,7 +34,7 @@ pub struct ScrubReport {
 }
 
 impl Volume {
-    /// Reads every page in use from the disk, also pages that are in memory, and compares each with its
+    /// Reads every page in use from the disk, even if the page is in memory, and compares it with its
     /// checksum. On a volume without [checksums](crate::VolumeOptions::checksums), only the two superblocks
     /// have checksums, and any other page counts as damaged only if it cannot be read. Other threads can use
     /// the volume meanwhile. After each part of at most 1 MiB, `progress` gets the number of bytes that were

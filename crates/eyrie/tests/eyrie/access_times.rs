@@ -34,7 +34,7 @@ fn make(files: &Files) {
 
 type Read = fn(&Files);
 
-/// The reads that count, each with the path of the object that is read.
+/// The reads that set access times, each with the path of the object that is read.
 const READS: [(&str, Read); 8] = [
     ("/dir/file", |files| {
         assert_eq!(files.open_file("/dir/file").unwrap().read_at(&mut [0; 9], 5).unwrap(), 9)

@@ -53,8 +53,8 @@ fn errno<T>(result: eyrie::Result<T>) -> Option<Errno> {
     result.err().map(|error| error.errno())
 }
 
-/// Returns the volume as it would be after the death of its process now, or on a disk after a failure of
-/// power now: opens a copy of its directory.
+/// Opens a copy of the directory of a volume. The copy is the volume that a death of the process would leave
+/// now, or on a disk a power failure.
 fn copy_of_now(volume: &Path, place: &Path) -> Volume {
     let copy = place.join("copy");
     let _ = fs::remove_dir_all(&copy);

@@ -17,8 +17,7 @@ pub fn create(path: &Path, bytes: u64, medium: MediumChoice) -> Volume {
     Volume::options().size(bytes).group_size(4 << 20).medium(medium).create(path).expect("room")
 }
 
-/// Makes a new volume on each medium, one after another. The second value is the directory
-/// of the volume.
+/// Makes a new volume on each medium, one after another. The second value is the directory of the volume.
 pub fn volumes(bytes: u64) -> impl Iterator<Item = (MediumChoice, tempfile::TempDir, Volume, Files)> {
     MEDIA.into_iter().map(move |medium| {
         let host = tempfile::tempdir().unwrap();

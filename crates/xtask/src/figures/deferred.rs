@@ -1,10 +1,10 @@
-//! Measures deferred changes: changes of files and names by a client that is alone on a served volume. It
-//! logs them and goes on, and the service applies them later. The calls alternate with those on a volume that
-//! this process has for itself.
+//! Measures deferred changes: changes of files and names by a client that is alone on a served volume. The
+//! client logs the changes and goes on, and the service applies them later. The calls alternate with those on
+//! a volume that this process has for itself.
 //!
-//! A *burst* is a number of calls for which the log of the client has room, after a pause. So its time is
-//! that of the client alone. *Sustained* calls are many more, and their time includes the wait until the
-//! service has applied all of them.
+//! A *burst* is a number of calls for which the log of the client has room, after a pause. So the time of a
+//! burst is that of the client alone. *Sustained* calls are many more, and their time includes the wait until
+//! the service has applied all of them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const BURST: u32 = 200;
 const GRANTED_AFTER: u32 = 64;
 const SUSTAINED: u32 = 20_000;
 const ROUNDS: usize = 15;
-/// Pause before each burst, in which the service ends its work for the calls before.
+/// Pause before each burst, in which the service finishes its work for the earlier calls.
 const PAUSE: Duration = Duration::from_millis(15);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,7 +130,8 @@ impl Side {
         Ok(())
     }
 
-    /// Waits until the service has applied all changes, as it does before it handles a request.
+    /// Waits until the service has applied all changes. One request is enough, because the service applies
+    /// all changes before it handles a request.
     fn settle(&self) {
         self.open.volume.stats();
     }
@@ -262,7 +263,7 @@ fn beside(eyrie: &Path, embedded: &Path, served: &Path, place: &str) -> Result<V
                     side.clear(change, count)?;
                 }
             }
-            // In the first round the client gets the grant.
+            // In the first round the client gets the grant, so this round does not count.
             if round > 0 {
                 times.iter_mut().zip(us).for_each(|(times, us)| times.push(us));
             }

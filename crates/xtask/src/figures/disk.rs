@@ -209,8 +209,8 @@ fn fill(fs: &impl Posix, bytes: u64) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// Fails if a byte of [`COLD_FILE`] is wrong. The file is in memory since its last read, so this shows the
-/// bytes that the read has brought there.
+/// Fails if a byte of [`COLD_FILE`] is wrong. The file has been in memory since its last read, so this
+/// function compares the bytes that the read brought there.
 pub(super) fn compare_cold_file(fs: &impl Posix) -> Result<()> {
     compare_bytes(fs, COLD_BYTES)
 }

@@ -371,7 +371,7 @@ fn check_out(archive: &Path, dir: &Path) -> Result<()> {
     let git =
         |arguments: &[&str]| output(Command::new("git").arg("-C").arg(dir.join("tree")).args(arguments));
     git(&["init", "--quiet"])?;
-    // A collection of garbage would go on in the background, and move files.
+    // A garbage collection by git would continue in the background, and move files.
     git(&["config", "gc.auto", "0"])?;
     git(&["add", "."])?;
     let user = ["-c", "user.name=eyrie", "-c", "user.email=eyrie@localhost"];

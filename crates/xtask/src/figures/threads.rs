@@ -35,7 +35,8 @@ struct System<F> {
     open: OpenStore,
 }
 
-/// A change of one name. The changes follow one another in this order, each on the names of the one before.
+/// A change of one name. The changes are made in this order. A rename and an unlink act on the names that the
+/// previous change left. A put makes a key in another directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NameChange {
     Create,
@@ -82,8 +83,8 @@ impl NameChange {
     }
 }
 
-/// Makes [`FILES`] changes of each kind in new directories, which it removes afterwards. Thread `n` uses the
-/// file system `systems[n % systems.len()]`. Returns the rates, in millions a second.
+/// Makes [`FILES`] changes of each kind in new directories, and removes the directories afterwards. Thread
+/// `n` uses the file system `systems[n % systems.len()]`. Returns the rates, in millions a second.
 fn rates<F: Posix + Clone + Sync>(
     systems: &[&System<F>],
     threads: usize,

@@ -150,8 +150,8 @@ impl Drop for Holder {
     }
 }
 
-/// Makes files again and again, each time after a line on the standard input. The last file has the path
-/// [`HELD`].
+/// Makes files, prints a line, and waits for a line on the standard input, again and again. The last file of
+/// each round has the path [`HELD`].
 pub fn hold(volume: &Path) -> Result<()> {
     let files: Files = Volume::open(volume)?.files(Credentials::of_process());
     loop {

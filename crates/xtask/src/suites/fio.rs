@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Context;
 use super::kills::{kill_after, some_time};
-use super::mounted::{Home, Mounted};
+use super::mounted::{Mounted, SuiteMedium};
 use super::tool::{Ended, command, run, succeed};
 use crate::run::Result;
 
@@ -64,17 +64,17 @@ pub fn engines(context: &Context) -> Result<String> {
 /// Kills the server while fio makes synchronous writes. Each write that has returned must verify.
 pub fn kill(context: &Context) -> Result<String> {
     let mut blocks = 0;
-    for home in Home::ALL {
+    for medium in SuiteMedium::ALL {
         for _ in 0..ROUNDS {
-            blocks += kill_once(context, home).map_err(|error| format!("{}: {error}", home.medium()))?;
+            blocks += kill_once(context, medium).map_err(|error| format!("{}: {error}", medium.name()))?;
         }
     }
     Ok(format!("{} kills, {blocks} blocks verified", 2 * ROUNDS))
 }
 
 /// Kills a server once, and verifies each acknowledged block. Returns the number of these blocks.
-fn kill_once(context: &Context, home: Home) -> Result<u64> {
-    let mut mounted = Mounted::at(context, "kill-fio", home, "rw")?;
+fn kill_once(context: &Context, medium: SuiteMedium) -> Result<u64> {
+    let mut mounted = Mounted::at(context, "kill-fio", medium, "rw")?;
     // fio must find a file of the full size after the kill, too. Otherwise it would make another one.
     let file = mounted.point().join("synchronous.0.0");
     let new = File::create_new(&file)?;

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use super::Context;
 use super::content::bytes;
-use super::mounted::{Home, Mounted};
+use super::mounted::{Mounted, SuiteMedium};
 use super::tool::{assert_same, command, succeed, text_file, wait};
 use crate::run::Result;
 
@@ -45,9 +45,9 @@ pub fn kill_after(mounted: &mut Mounted, time: Duration) -> Result<()> {
 /// Kills the server while `sqlite3` makes transactions, in the modes DELETE and WAL, on both media.
 pub fn sqlite(context: &Context) -> Result<String> {
     let mut transactions = 0;
-    for home in Home::ALL {
+    for medium in SuiteMedium::ALL {
         for mode in ["DELETE", "WAL"] {
-            let mut mounted = Mounted::at(context, "kill-sqlite", home, "rw")?;
+            let mut mounted = Mounted::at(context, "kill-sqlite", medium, "rw")?;
             let database = mounted.point().join("database");
             // `EXTRA` also synchronises the directory after the removal of the journal. Otherwise the mode
             // DELETE may undo a commit.
@@ -55,7 +55,7 @@ pub fn sqlite(context: &Context) -> Result<String> {
             sqlite3(&database, &format!("{pragmas}CREATE TABLE t(n INTEGER, row INTEGER, v TEXT);\n"))?;
             let mut found = 0;
             for round in 1..=ROUNDS {
-                let what = format!("{} {mode}, round {round}", home.medium());
+                let what = format!("{} {mode}, round {round}", medium.name());
                 found = sqlite_round(&mut mounted, &database, &pragmas, found)
                     .map_err(|error| format!("{what}: {error}"))?;
             }
@@ -145,12 +145,12 @@ type Report = (PathBuf, FileState);
 /// Kills the server while threads create, rename and remove files, on both media.
 pub fn writer(context: &Context) -> Result<String> {
     let mut changes = 0;
-    for home in Home::ALL {
-        let mut mounted = Mounted::at(context, "kill-writer", home, "rw")?;
+    for medium in SuiteMedium::ALL {
+        let mut mounted = Mounted::at(context, "kill-writer", medium, "rw")?;
         let mut expected = BTreeMap::new();
         for round in 1..=ROUNDS {
-            let result = writer_round(&mut mounted, home, round, &mut expected);
-            changes += result.map_err(|error| format!("{}, round {round}: {error}", home.medium()))?;
+            let result = writer_round(&mut mounted, medium, round, &mut expected);
+            changes += result.map_err(|error| format!("{}, round {round}: {error}", medium.name()))?;
         }
         mounted.finish()?;
     }
@@ -161,7 +161,7 @@ pub fn writer(context: &Context) -> Result<String> {
 /// states. Returns the number of reports of this round.
 fn writer_round(
     mounted: &mut Mounted,
-    home: Home,
+    medium: SuiteMedium,
     round: u32,
     expected: &mut BTreeMap<PathBuf, FileState>,
 ) -> Result<usize> {
@@ -173,7 +173,7 @@ fn writer_round(
             fs::create_dir_all(place.join(directory.to_string()))?;
         }
         let report = report.clone();
-        writers.push(std::thread::spawn(move || change_files(&place, home, &report)));
+        writers.push(std::thread::spawn(move || change_files(&place, medium, &report)));
     }
     drop(report);
     kill_after(mounted, some_time(MAX_RUN_MS)? + Duration::from_millis(100))?;
@@ -194,10 +194,10 @@ fn writer_round(
 }
 
 /// Changes files until a call fails, and reports each change that is durable.
-fn change_files(place: &Path, home: Home, report: &Sender<Report>) -> std::io::Error {
+fn change_files(place: &Path, medium: SuiteMedium, report: &Sender<Report>) -> std::io::Error {
     let mut number = 0;
     loop {
-        if let Err(error) = change_file(place, home, number, report) {
+        if let Err(error) = change_file(place, medium, number, report) {
             return error;
         }
         number += 1;
@@ -206,16 +206,21 @@ fn change_files(place: &Path, home: Home, report: &Sender<Report>) -> std::io::E
 
 /// Creates a file. If its number is a multiple of three, renames the file to another directory. If its number
 /// is a multiple of five, removes an older file, unless this older file was renamed.
-fn change_file(place: &Path, home: Home, number: u64, report: &Sender<Report>) -> std::io::Result<()> {
+fn change_file(
+    place: &Path,
+    medium: SuiteMedium,
+    number: u64,
+    report: &Sender<Report>,
+) -> std::io::Result<()> {
     let directory = |number: u64| place.join((number % DIRECTORIES).to_string());
     // On `dram` a change is durable when its call returns.
-    let sync = |path: &Path| if home == Home::Disk { File::open(path)?.sync_all() } else { Ok(()) };
+    let sync = |path: &Path| if medium == SuiteMedium::Disk { File::open(path)?.sync_all() } else { Ok(()) };
     // The receiver lives until all threads have ended, so this cannot fail.
     let tell = |path: &Path, state: FileState| drop(report.send((path.to_owned(), state)));
     let path = directory(number).join(format!("file-{number}"));
     let mut file = File::create_new(&path)?;
     file.write_all(&contents(number))?;
-    if home == Home::Disk {
+    if medium == SuiteMedium::Disk {
         file.sync_all()?;
     }
     drop(file);

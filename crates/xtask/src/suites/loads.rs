@@ -1,4 +1,4 @@
-//! Suites with the load of servers: `dbench`, `postmark` and `stress-ng`.
+//! Suites with loads like those of servers: `dbench`, `postmark` and `stress-ng`.
 
 use std::collections::BTreeMap;
 use std::fs;

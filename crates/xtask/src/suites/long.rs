@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Context;
 use super::loads::{has_failure, run_dbench, run_postmark, stress_operations};
-use super::mounted::{Home, Mounted};
+use super::mounted::{Mounted, SuiteMedium};
 use super::posix::fsx_seed;
 use super::tool::{Ended, assert_same, command, run, succeed};
 use super::trees::{compare_attributes, count_entries, rsync_copy, source_tree, tar_copy};
@@ -22,7 +22,7 @@ const PYTHON: ([&str; 4], &str) = (
     ["django", "numpy", "pytest", "requests"],
     "import django, numpy, pytest, requests; print(numpy.arange(5).sum())",
 );
-/// Packages of Node.js that are installed. They depend on some hundred others.
+/// Packages of Node.js that are installed. They depend on hundreds of other packages.
 const NODE: [&str; 4] = ["eslint", "jest", "typescript", "webpack"];
 /// Number of files that are looked up, number of files of one directory, and number of rounds.
 const LOOKUPS: (u64, u64, u64) = (100_000, 1000, 100);
@@ -158,7 +158,7 @@ pub fn npm(context: &Context) -> Result<String> {
 
 /// Unpacks a Debian system on the mount, compares it, and runs programs of it.
 pub fn system(context: &Context) -> Result<String> {
-    let source = context.scratch(Home::Disk).join("debian");
+    let source = context.scratch(SuiteMedium::Disk).join("debian");
     let mut debootstrap = command("debootstrap");
     succeed(debootstrap.args(["--variant=minbase", "stable"]).arg(&source), LIMIT_S)?;
     let mut mounted = Mounted::new(context, "system", "suid,dev")?;

@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use clap::ValueEnum;
 
-use self::mounted::Home;
+use self::mounted::SuiteMedium;
 use crate::packages::{self, Packaged};
 use crate::run::{Result, directory, eyrie_command, output};
 
@@ -212,10 +212,10 @@ impl Context {
     }
 
     /// Returns the directory for volumes of a medium.
-    fn scratch(&self, home: Home) -> &Path {
-        match home {
-            Home::Memory => &self.memory,
-            Home::Disk => &self.disk,
+    fn scratch(&self, medium: SuiteMedium) -> &Path {
+        match medium {
+            SuiteMedium::Memory => &self.memory,
+            SuiteMedium::Disk => &self.disk,
         }
     }
 

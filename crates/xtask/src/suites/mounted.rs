@@ -20,21 +20,21 @@ const LIMIT_S: u64 = 120;
 
 /// The medium of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Home {
+pub enum SuiteMedium {
     /// A volume of the medium `dram`, in memory.
     Memory,
     /// A volume of the medium `paged`, on a disk.
     Disk,
 }
 
-impl Home {
-    pub const ALL: [Home; 2] = [Home::Memory, Home::Disk];
+impl SuiteMedium {
+    pub const ALL: [SuiteMedium; 2] = [SuiteMedium::Memory, SuiteMedium::Disk];
 
     /// Returns the name of the medium.
-    pub fn medium(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
-            Home::Memory => "dram",
-            Home::Disk => "paged",
+            SuiteMedium::Memory => "dram",
+            SuiteMedium::Disk => "paged",
         }
     }
 }
@@ -52,17 +52,22 @@ pub struct Mounted<'a> {
 impl<'a> Mounted<'a> {
     /// Makes a volume in memory, and mounts it with the options of `mount -o`.
     pub fn new(context: &'a Context, name: &str, options: &'static str) -> Result<Mounted<'a>> {
-        Mounted::at(context, name, Home::Memory, options)
+        Mounted::at(context, name, SuiteMedium::Memory, options)
     }
 
     /// Makes a volume, and mounts it with the options of `mount -o`.
-    pub fn at(context: &'a Context, name: &str, home: Home, options: &'static str) -> Result<Mounted<'a>> {
-        let directory = context.scratch(home).join(name);
+    pub fn at(
+        context: &'a Context,
+        name: &str,
+        medium: SuiteMedium,
+        options: &'static str,
+    ) -> Result<Mounted<'a>> {
+        let directory = context.scratch(medium).join(name);
         let mut mounted = Mounted { eyrie: &context.eyrie, directory, options, server: None };
         fs::create_dir_all(mounted.point())?;
         fs::create_dir(mounted.beside())?;
         let mut mkfs = mounted.eyrie("mkfs");
-        mkfs.args(["--quiet", "--size", VOLUME_SIZE, "--medium", home.medium()]).arg(mounted.volume());
+        mkfs.args(["--quiet", "--size", VOLUME_SIZE, "--medium", medium.name()]).arg(mounted.volume());
         succeed(&mut mkfs, LIMIT_S)?;
         mounted.mount()?;
         Ok(mounted)
@@ -100,7 +105,7 @@ impl<'a> Mounted<'a> {
         Ok(())
     }
 
-    /// Unmounts the volume with `eyrie umount`, and checks that its server ends well.
+    /// Unmounts the volume with `eyrie umount`, and checks that its server ends without an error.
     fn unmount(&mut self) -> Result<()> {
         let point = self.point();
         let Some(server) = &mut self.server else { return Err("nothing was mounted".into()) };
@@ -149,13 +154,14 @@ pub fn eyrie(program: &Path, word: &str) -> Command {
     eyrie
 }
 
-/// Unmounts a volume with `eyrie umount`, and checks that its server ends well.
+/// Unmounts a volume with `eyrie umount`, and checks that its server ends without an error.
 pub fn unmount(program: &Path, point: &Path, server: &mut Child) -> Result<()> {
     succeed(eyrie(program, "umount").arg(point), LIMIT_S)?;
     ended_well(server, "eyrie mount")
 }
 
-/// Waits for the end of a server that was asked to end.
+/// Waits for the end of a server that was asked to end. Fails if the server reports an error, or does not
+/// end.
 pub fn ended_well(server: &mut Child, name: &str) -> Result<()> {
     match wait(server, PATIENCE)? {
         Some(status) if status.success() => Ok(()),

@@ -13,7 +13,7 @@ use eyrie::{Credentials, Errno, Kind, PosixExt, Volume, WalkStep};
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::mounted::Home;
+use super::mounted::SuiteMedium;
 use super::tool::{assert_same, command, succeed, wait};
 use super::trees::{make_repository, run_git};
 use super::{Context, mounted};
@@ -35,7 +35,7 @@ const PARTS: u32 = 300;
 /// A volume, its service, and two mounts. A drop ends all of them, also after a failure.
 struct SharedVolume<'a> {
     eyrie: &'a Path,
-    home: Home,
+    medium: SuiteMedium,
     directory: PathBuf,
     service: Option<Child>,
     mounts: Vec<Child>,
@@ -57,7 +57,7 @@ impl SharedVolume<'_> {
     /// Starts the service, and waits until programs can connect.
     fn start(&mut self) -> Result<()> {
         let mut service = self.eyrie("serve");
-        if self.home == Home::Disk {
+        if self.medium == SuiteMedium::Disk {
             service.args(["--memory", CACHE]);
         }
         self.service = Some(start_service(self.eyrie, service, &self.volume())?);
@@ -81,12 +81,13 @@ impl SharedVolume<'_> {
         self.start()
     }
 
-    /// Ends the service while programs use the volume, and starts the next one. A kill of the service of a
-    /// disk would undo changes on which these programs rely, so that service is stopped.
+    /// Ends the service while programs use the volume, and starts the next one. The service of a disk is
+    /// stopped, because a kill would undo changes on which these programs rely. The service of a volume in
+    /// memory is killed.
     fn replace(&mut self) -> Result<()> {
-        match self.home {
-            Home::Memory => self.kill(),
-            Home::Disk => {
+        match self.medium {
+            SuiteMedium::Memory => self.kill(),
+            SuiteMedium::Disk => {
                 self.stop()?;
                 self.start()
             }
@@ -128,20 +129,20 @@ impl Drop for SharedVolume<'_> {
 /// and the service is killed.
 pub fn shared(context: &Context) -> Result<String> {
     let mut remarks = Vec::new();
-    for home in Home::ALL {
-        let remark = share(context, home).map_err(|error| format!("{}: {error}", home.medium()))?;
-        remarks.push(format!("{}: {remark}", home.medium()));
+    for medium in SuiteMedium::ALL {
+        let remark = share(context, medium).map_err(|error| format!("{}: {error}", medium.name()))?;
+        remarks.push(format!("{}: {remark}", medium.name()));
     }
     Ok(format!("git and make in two mounts\n{}", remarks.join("\n")))
 }
 
-fn share(context: &Context, home: Home) -> Result<String> {
-    let directory = context.scratch(home).join("shared");
+fn share(context: &Context, medium: SuiteMedium) -> Result<String> {
+    let directory = context.scratch(medium).join("shared");
     let (eyrie, service, mounts) = (&context.eyrie, None, Vec::new());
-    let mut shared = SharedVolume { eyrie, home, directory, service, mounts };
+    let mut shared = SharedVolume { eyrie, medium, directory, service, mounts };
     fs::create_dir_all(&shared.directory)?;
     let mut mkfs = shared.eyrie("mkfs");
-    mkfs.args(["--quiet", "--size", "2G", "--medium", home.medium()]).arg(shared.volume());
+    mkfs.args(["--quiet", "--size", "2G", "--medium", medium.name()]).arg(shared.volume());
     succeed(&mut mkfs, LIMIT_S)?;
     shared.start()?;
     shared.mount(0)?;

@@ -11,7 +11,7 @@ use rustix::fs::XattrFlags;
 
 use super::Context;
 use super::content::{bytes, text};
-use super::mounted::{Home, Mounted};
+use super::mounted::{Mounted, SuiteMedium};
 use super::tool::{assert_same, command, succeed};
 use crate::run::Result;
 
@@ -156,7 +156,7 @@ fn there_and_back(
     let mut mounted = Mounted::new(context, name, "suid")?;
     // The source is on a disk, and so is the second copy, because not every tmpfs has extended attributes.
     let (there, back) =
-        (mounted.point().join("tree"), context.scratch(Home::Disk).join(format!("{name}-back")));
+        (mounted.point().join("tree"), context.scratch(SuiteMedium::Disk).join(format!("{name}-back")));
     let archive = mounted.beside().join("archive");
     for directory in [&there, &back] {
         fs::create_dir(directory)?;
@@ -192,7 +192,7 @@ pub fn compare_attributes(one: &Path, other: &Path) -> Result<()> {
 /// Returns a tree on the disk with libraries of the toolchain, the documents of the host, and files with
 /// unusual names, kinds and attributes. The first call makes the tree.
 pub fn source_tree(context: &Context) -> Result<PathBuf> {
-    let tree = context.scratch(Home::Disk).join("tree");
+    let tree = context.scratch(SuiteMedium::Disk).join("tree");
     if tree.exists() {
         return Ok(tree);
     }

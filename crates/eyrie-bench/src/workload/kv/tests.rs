@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::keys::VisitPair;
-use crate::method::{Contestant, Control, Rounds, measure};
+use crate::method::{Control, Rounds, SideWithWorkers, measure};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Defect {
@@ -96,10 +96,10 @@ fn run(defect: Option<Defect>, operations: &[KeyOperation]) -> Result<()> {
         work: work.clone(),
     };
     let workers: Vec<Box<dyn Worker>> = vec![Box::new(worker)];
-    let contestant =
-        Contestant { name: "a map".to_owned(), workers, count: Arc::new(|| Ok(None)), orders: false };
+    let side =
+        SideWithWorkers { name: "a map".to_owned(), workers, count: Arc::new(|| Ok(None)), orders: false };
     let control = Control { rounds: Rounds::exactly(1), stop: || false, progress: &mut |_| {} };
-    measure(&Workload::plan(&work, 2), vec![contestant], control).map(drop)
+    measure(&Workload::plan(&work, 2), vec![side], control).map(drop)
 }
 
 #[test]

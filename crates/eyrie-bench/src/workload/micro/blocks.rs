@@ -115,14 +115,14 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     pub(super) fn read_random(&mut self, watch: &mut Stopwatch) -> Result<()> {
-        for _ in 0..self.share.random.div_ceil(TIMED_CALLS as u64) {
+        for _ in 0..self.share.round_blocks.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.random_blocks();
             self.read_blocks(&blocks, watch)?;
         }
         Ok(())
     }
 
-    pub(super) fn read_on(&mut self, watch: &mut Stopwatch) -> Result<()> {
+    pub(super) fn read_sequential(&mut self, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..self.share.sequential.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.next_blocks(0, self.share.blocks);
             self.read_blocks(&blocks, watch)?;
@@ -131,14 +131,14 @@ impl<P: Posix + Clone> MicroWorker<P> {
     }
 
     pub(super) fn overwrite_random(&mut self, sync: bool, watch: &mut Stopwatch) -> Result<()> {
-        for _ in 0..self.share.random.div_ceil(TIMED_CALLS as u64) {
+        for _ in 0..self.share.round_blocks.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.random_blocks();
             self.overwrite_blocks(&blocks, sync, watch)?;
         }
         Ok(())
     }
 
-    pub(super) fn overwrite_on(&mut self, watch: &mut Stopwatch) -> Result<()> {
+    pub(super) fn overwrite_sequential(&mut self, watch: &mut Stopwatch) -> Result<()> {
         for _ in 0..self.share.sequential.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.next_blocks(1, self.share.blocks);
             self.overwrite_blocks(&blocks, false, watch)?;
@@ -148,7 +148,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
 
     pub(super) fn read_scattered(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let all = self.share.scattered;
-        for _ in 0..self.share.random.div_ceil(TIMED_CALLS as u64) {
+        for _ in 0..self.share.round_blocks.div_ceil(TIMED_CALLS as u64) {
             let blocks = self.next_blocks(2, all);
             let mut counts = [0; TIMED_CALLS];
             watch.time(TIMED_CALLS, |at| {
@@ -168,8 +168,8 @@ impl<P: Posix + Clone> MicroWorker<P> {
     /// Makes the growing file empty, and then appends to it.
     pub(super) fn append(&mut self, watch: &mut Stopwatch) -> Result<()> {
         self.growing.set_len(0)?;
-        for first in (0..self.share.random).step_by(TIMED_CALLS) {
-            let count = (self.share.random - first).min(TIMED_CALLS as u64);
+        for first in (0..self.share.round_blocks).step_by(TIMED_CALLS) {
+            let count = (self.share.round_blocks - first).min(TIMED_CALLS as u64);
             for at in 0..count {
                 let content = self.content(GROWING, first + at, 0);
                 content.fill(&mut self.buffers[at as usize], 0);
@@ -196,7 +196,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         self.chooser.below((self.share.blocks / MIB_BLOCKS).max(1)) * MIB_BLOCKS
     }
 
-    pub(super) fn read_many(&mut self, watch: &mut Stopwatch) -> Result<()> {
+    pub(super) fn read_mib(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let (base, mut buffer) = (self.base(), vec![0; MIB]);
         for _ in 0..self.share.large_calls {
             let first = self.random_mib();
@@ -214,7 +214,7 @@ impl<P: Posix + Clone> MicroWorker<P> {
         Ok(())
     }
 
-    pub(super) fn overwrite_many(&mut self, watch: &mut Stopwatch) -> Result<()> {
+    pub(super) fn overwrite_mib(&mut self, watch: &mut Stopwatch) -> Result<()> {
         let (base, mut buffer) = (self.base(), vec![0; MIB]);
         for _ in 0..self.share.large_calls {
             let first = self.random_mib();

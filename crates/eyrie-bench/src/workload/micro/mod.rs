@@ -51,11 +51,11 @@ pub enum FileOperation {
     /// Read a random block of the large file.
     Read,
     /// Read the next block of the large file.
-    ReadOn,
+    ReadSequential,
     /// Overwrite a random block of the large file.
     Overwrite,
     /// Overwrite the next block of the large file.
-    OverwriteOn,
+    OverwriteSequential,
     /// Read the next block of a file whose blocks were overwritten in random order.
     ReadScattered,
     /// Overwrite a random block, and `fsync` the file.
@@ -63,9 +63,9 @@ pub enum FileOperation {
     /// Append one block to an open file, which is empty at the start of each round.
     Append,
     /// Read 1 MiB at a random place of the large file.
-    ReadMany,
+    ReadMib,
     /// Overwrite 1 MiB at a random place of the large file.
-    OverwriteMany,
+    OverwriteMib,
 }
 
 /// The directory in which a call works.
@@ -89,7 +89,7 @@ pub struct Amounts {
     /// Files of the large directory. If it is 0, the rows of this directory are left out.
     pub many: u64,
     /// Blocks in a round of random calls, of appends, or of reads of the scattered file.
-    pub random: u64,
+    pub round_blocks: u64,
     /// Blocks in a round of sequential calls on the large file.
     pub sequential: u64,
     /// Names in a round of calls on names.
@@ -108,7 +108,7 @@ impl Amounts {
             scattered_bytes: 100 << 20,
             few: 1024,
             many: 100_000,
-            random: ((100_u64 << 20) / BLOCK_BYTES as u64).div_ceil(rounds),
+            round_blocks: ((100_u64 << 20) / BLOCK_BYTES as u64).div_ceil(rounds),
             sequential: (large_bytes / BLOCK_BYTES as u64).div_ceil(rounds),
             names: 1024,
             large_calls: 1024_u64.div_ceil(rounds),
@@ -123,7 +123,7 @@ impl Amounts {
             scattered_bytes: mib,
             few: 128,
             many: 1000,
-            random: 64,
+            round_blocks: 64,
             sequential: 512,
             names: 64,
             large_calls: 4,
@@ -138,7 +138,11 @@ impl Amounts {
         // may still have their storage. The 64 MiB leave room for journals and tables.
         let block = BLOCK_BYTES as u64;
         let files = self.few + self.many + 4 * self.names;
-        2 * self.large_bytes + 2 * self.scattered_bytes + files * 2 * block + self.random * block + (64 << 20)
+        2 * self.large_bytes
+            + 2 * self.scattered_bytes
+            + files * 2 * block
+            + self.round_blocks * block
+            + (64 << 20)
     }
 
     fn files(&self, scale: Scale) -> u64 {
@@ -147,9 +151,9 @@ impl Amounts {
 }
 
 use FileOperation::{
-    Append, Create, Fill, List, Make, MakeDirectory, Open, Overwrite, OverwriteMany, OverwriteOn, Read,
-    ReadLink, ReadMany, ReadOn, ReadScattered, RemoveDirectory, Rename, Stat, Symlink, Truncate, Unlink,
-    WriteSync,
+    Append, Create, Fill, List, Make, MakeDirectory, Open, Overwrite, OverwriteMib, OverwriteSequential,
+    Read, ReadLink, ReadMib, ReadScattered, ReadSequential, RemoveDirectory, Rename, Stat, Symlink, Truncate,
+    Unlink, WriteSync,
 };
 
 /// The calls that are measured in both directories, because their time may depend on the number of names. The
@@ -162,14 +166,14 @@ const SMALL: [&[FileOperation]; 2] = [&[Symlink, ReadLink], &[Truncate]];
 const BLOCKS: [&[FileOperation]; 10] = [
     &[Fill],
     &[Read],
-    &[ReadOn],
+    &[ReadSequential],
     &[Overwrite],
-    &[OverwriteOn],
+    &[OverwriteSequential],
     &[ReadScattered],
     &[WriteSync],
     &[Append],
-    &[ReadMany],
-    &[OverwriteMany],
+    &[ReadMib],
+    &[OverwriteMib],
 ];
 
 /// The workload.
@@ -217,11 +221,11 @@ impl Micro {
         let of = |bytes: u64, unit: usize| part.share(bytes / unit as u64);
         let blocks = of(amounts.large_bytes, BLOCK_BYTES);
         let targets = match operation {
-            Fill | ReadMany | OverwriteMany => Targets::random("MiB", of(amounts.large_bytes, MIB)),
+            Fill | ReadMib | OverwriteMib => Targets::random("MiB", of(amounts.large_bytes, MIB)),
             Read | Overwrite | WriteSync => Targets::random("blocks", blocks),
-            ReadOn | OverwriteOn => Targets::each("blocks", blocks),
+            ReadSequential | OverwriteSequential => Targets::each("blocks", blocks),
             ReadScattered => Targets::each("blocks", of(amounts.scattered_bytes, BLOCK_BYTES)),
-            Append => Targets::each("blocks", part.share(amounts.random)),
+            Append => Targets::each("blocks", part.share(amounts.round_blocks)),
             Open | Stat => Targets::random("files", files),
             Make | Rename | List => Targets::each("files", files),
             Create | Unlink | Truncate => Targets::each("files", part.share(amounts.names)),
@@ -271,14 +275,14 @@ impl FileOperation {
             Truncate => "truncate",
             List => "listing, each name",
             Read => "read 4 KiB",
-            ReadOn => "read 4 KiB, sequential",
+            ReadSequential => "read 4 KiB, sequential",
             Overwrite => "overwrite 4 KiB",
-            OverwriteOn => "overwrite 4 KiB, sequential",
+            OverwriteSequential => "overwrite 4 KiB, sequential",
             ReadScattered => "read 4 KiB, sequential, after random overwrites",
             WriteSync => "write 4 KiB + fsync",
             Append => "append 4 KiB",
-            ReadMany => "read 1 MiB",
-            OverwriteMany => "overwrite 1 MiB",
+            ReadMib => "read 1 MiB",
+            OverwriteMib => "overwrite 1 MiB",
         }
     }
 }
@@ -288,7 +292,7 @@ impl FileOperation {
 struct Share {
     blocks: u64,
     scattered: u64,
-    random: u64,
+    round_blocks: u64,
     sequential: u64,
     names: u64,
     large_calls: u64,
@@ -335,7 +339,7 @@ impl FileWork for Micro {
         let share = Share {
             blocks: blocks(amounts.large_bytes),
             scattered: blocks(amounts.scattered_bytes),
-            random: part.share(amounts.random),
+            round_blocks: part.share(amounts.round_blocks),
             sequential: part.share(amounts.sequential),
             names: part.share(amounts.names),
             large_calls: part.share(amounts.large_calls),
@@ -369,13 +373,13 @@ where
         match operation {
             Fill => self.fill(watch)?,
             Read => self.read_random(watch)?,
-            ReadOn => self.read_on(watch)?,
+            ReadSequential => self.read_sequential(watch)?,
             Overwrite | WriteSync => self.overwrite_random(operation == WriteSync, watch)?,
-            OverwriteOn => self.overwrite_on(watch)?,
+            OverwriteSequential => self.overwrite_sequential(watch)?,
             ReadScattered => self.read_scattered(watch)?,
             Append => self.append(watch)?,
-            ReadMany => self.read_many(watch)?,
-            OverwriteMany => self.overwrite_many(watch)?,
+            ReadMib => self.read_mib(watch)?,
+            OverwriteMib => self.overwrite_mib(watch)?,
             Make => self.make(scale, watch)?,
             Open => self.open(scale, watch)?,
             Stat => self.stat(scale, watch)?,

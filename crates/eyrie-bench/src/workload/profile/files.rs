@@ -250,7 +250,7 @@ where
             }
         }
         if let Some(log) = self.log.take() {
-            // After its end, a log that has begun again at its start still has earlier bytes.
+            // If the log has begun again at its start, earlier bytes follow its end. They are not compared.
             buffer.resize(self.set.log_bytes, 0);
             let count = read_whole(&self.fs, &log, buffer)?;
             self.fs.close(log)?;

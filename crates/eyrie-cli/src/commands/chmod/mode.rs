@@ -94,7 +94,7 @@ fn parse_clause(clause: &str, changes: &mut Vec<Change>) -> Option<()> {
     Some(())
 }
 
-/// Returns the bits that belong to the users of a letter.
+/// Returns the bits of the users that a letter names: `u`, `g`, `o` or `a`.
 fn user_bits(user: char) -> Option<u16> {
     match user {
         'u' => Some(0o4700),

@@ -41,7 +41,7 @@ pub struct CpArgs {
     /// Copy directories and their contents
     #[arg(long, short, visible_short_alias = 'R')]
     recursive: bool,
-    /// Work as -r, and give existing directories the attributes of their sources
+    /// Like -r, and give existing directories the attributes of their sources
     #[arg(long, short)]
     archive: bool,
     /// Replace existing files, which is the default

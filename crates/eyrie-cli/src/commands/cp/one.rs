@@ -136,20 +136,20 @@ fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) 
 /// Replaces the file `to` by a copy of `from`. The copy is made under a temporary name in the same directory,
 /// and renamed when it is complete. So a failure leaves the old file unchanged.
 fn replace(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<Tally> {
-    let aside = place::aside(&to.path);
-    let replaced = copy_and_rename(from, to, &aside, copying);
+    let temporary = place::temporary_name(&to.path);
+    let replaced = copy_and_rename(from, to, &temporary, copying);
     if !replaced.as_ref().is_ok_and(|tally| tally.failed() == 0) {
         // Perhaps the copy was never made, so an error of its removal is ignored. The first error is
         // reported.
-        let _ = to.unlink(&aside);
+        let _ = to.unlink(&temporary);
     }
     replaced
 }
 
-fn copy_and_rename(from: &Endpoint, to: &Endpoint, aside: &Path, copying: Copying) -> Result<Tally> {
-    let tally = copy(from, to, aside, copying.reflink, copying.verbose)?;
+fn copy_and_rename(from: &Endpoint, to: &Endpoint, temporary: &Path, copying: Copying) -> Result<Tally> {
+    let tally = copy(from, to, temporary, copying.reflink, copying.verbose)?;
     if tally.failed() == 0 {
-        to.rename(aside, &to.path, RenameMode::Replace).doing("replace", to.shown())?;
+        to.rename(temporary, &to.path, RenameMode::Replace).doing("replace", to.shown())?;
     }
     Ok(tally)
 }

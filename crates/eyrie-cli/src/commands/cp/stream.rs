@@ -60,19 +60,20 @@ fn store(arguments: &CpArgs, target: &Inside) -> Result<()> {
             let why = "it is a directory: add the name of the file";
             return Err(Failure::new("cannot copy to", target, why));
         }
-        let aside = place::aside(path);
+        let temporary = place::temporary_name(path);
         let keep = arguments.no_clobber;
         let mode = if keep { RenameMode::NoReplace } else { RenameMode::Replace };
         let options = files.options().write(true).create_new(true).mode(0o666);
-        let file = options.open(&aside).doing(WHAT, target)?;
-        let stored =
-            fill(file, target).and_then(|()| match files.rename_with((&aside).into(), path.into(), mode) {
+        let file = options.open(&temporary).doing(WHAT, target)?;
+        let stored = fill(file, target).and_then(|()| {
+            match files.rename_with((&temporary).into(), path.into(), mode) {
                 Err(error) if keep && error.errno() == Errno::EXIST => Ok(false),
                 renamed => renamed.doing(WHAT, target).map(|()| true),
-            });
+            }
+        });
         if !matches!(stored, Ok(true)) {
             // The first error counts, so an error of the removal is ignored.
-            let _ = files.unlink((&aside).into());
+            let _ = files.unlink((&temporary).into());
         }
         if stored? && arguments.verbose {
             print_line(&format!("'-' -> '{target}'"));
@@ -88,7 +89,8 @@ fn fill(file: File<Files>, target: &Inside) -> Result<()> {
     let mut offset = 0;
     loop {
         wait(&input)?;
-        // The buffer is larger than that of `input`, so no bytes stay behind there, unseen by `wait`.
+        // This buffer is larger than the buffer of `input`. So a read leaves no bytes in the buffer of
+        // `input`, where `wait` would not see them.
         let count = input.read(&mut buffer).doing("read", STANDARD_INPUT)?;
         if count == 0 {
             return file.close().doing("copy to", target);

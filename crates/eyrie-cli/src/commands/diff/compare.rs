@@ -80,7 +80,8 @@ impl<'a> Compare<'a> {
     /// Returns true if the tree `side` may have `path`, because this part of the tree could not be read.
     fn is_unread(&mut self, side: usize, path: &Path) -> bool {
         let unread = &mut self.unread[side];
-        // Both walks are in the order of paths, so they are past an earlier path and everything below it.
+        // Both walks are in the order of paths. So an unread path before `path` is no longer needed, unless
+        // `path` is below it.
         while unread.front().is_some_and(|first| first.as_path() < path && !path.starts_with(first)) {
             unread.pop_front();
         }
@@ -105,7 +106,7 @@ impl BetweenFileSystems for Compare<'_> {
                 (None, None) => break,
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
-                // Paths are compared name by name, and that is the order of the walks.
+                // `cmp` compares paths name by name, which is the order of the walks.
                 (Some(left), Some(right)) => left.relative.cmp(&right.relative),
             };
             let (path, difference) = match (order, &next) {

@@ -61,8 +61,8 @@ pub struct ExploreArgs {
     /// Stop after this time, such as 60s, 5m or 2h [default: 60s without --script, else no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub time: Option<Duration>,
-    /// Explore every call, every pair of calls, and 1000 or more scripts of each endless kind, without a time
-    /// limit
+    /// Explore every call, every pair of calls, and 1000 or more scripts of each kind whose list of scripts
+    /// has no end, without a time limit
     #[arg(long, conflicts_with_all = ["script", "time"])]
     pub exhaustive: bool,
     /// Explore only one part of the built-in scripts, such as 2/4 for the second of four parts
@@ -102,7 +102,8 @@ pub struct ExploreArgs {
     /// redo.rs:106, to test the explorer
     #[arg(long, value_name = "FILE:LINE")]
     pub without: Option<String>,
-    /// Make accesses to the host fail with ENOSPC or EIO, of each source line the first, second and last one
+    /// Make accesses to the host fail with ENOSPC or EIO: the first, the second and the last access of each
+    /// source line
     #[arg(long, conflicts_with_all = ["without", "exhaustive", "replay", "close"])]
     pub faults: bool,
     /// Make only this access fail; the table and the message about a failure show the value to use. COUNT+
@@ -190,10 +191,10 @@ pub struct ImageArg {
     /// Number of events before the crash.
     pub after: usize,
     /// For each line (or sector of a disk) that recovery reads, in the order of the reads: the index of its
-    /// content among those that the crash may leave.
+    /// content among the contents that the crash may leave.
     pub picks: Vec<usize>,
     /// A second crash, in the recovery of this image.
-    pub again: Option<RecoveryCrash>,
+    pub recovery_crash: Option<RecoveryCrash>,
 }
 
 /// Parses `60s`, `5m` or `2h`.
@@ -240,15 +241,15 @@ fn parse_image(word: &str) -> Result<ImageArg, String> {
             let (last, links) = words.split_last()?;
             let RecoveryCrash { after, picks } = one(last)?;
             let links = links.iter().map(|word| link(word)).collect::<Option<_>>()?;
-            return Some(ImageArg { links, after, picks, again: None });
+            return Some(ImageArg { links, after, picks, recovery_crash: None });
         }
-        let (first, again) = match words[..] {
+        let (first, recovery_crash) = match words[..] {
             [first] => (first, None),
-            [first, again] => (first, Some(one(again)?)),
+            [first, second] => (first, Some(one(second)?)),
             _ => return None,
         };
         let RecoveryCrash { after, picks } = one(first)?;
-        Some(ImageArg { links: Vec::new(), after, picks, again })
+        Some(ImageArg { links: Vec::new(), after, picks, recovery_crash })
     };
     parse().ok_or_else(|| "an image is written like 123:0,1,0".to_string())
 }
@@ -262,8 +263,8 @@ mod tests {
         assert_eq!(parse_time("5m"), Ok(Duration::from_secs(300)));
         assert_eq!(parse_image("12:0,3").map(|image| (image.after, image.picks)), Ok((12, vec![0, 3])));
         assert_eq!(parse_image("12:").map(|image| image.picks), Ok(vec![]));
-        let again = parse_image("12:0/3:1,2").map(|image| image.again);
-        assert_eq!(again, Ok(Some(RecoveryCrash { after: 3, picks: vec![1, 2] })));
+        let recovery_crash = parse_image("12:0/3:1,2").map(|image| image.recovery_crash);
+        assert_eq!(recovery_crash, Ok(Some(RecoveryCrash { after: 3, picks: vec![1, 2] })));
         let killed = parse_image("k12/7:0,1/k3/5:2").map(|image| (image.links, image.after, image.picks));
         let kill = |after| ProcessEnd::Kill { after };
         let links = vec![kill(12), ProcessEnd::Power { after: 7, picks: vec![0, 1] }, kill(3)];

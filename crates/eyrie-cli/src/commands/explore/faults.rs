@@ -50,7 +50,7 @@ fn explore_script(arguments: &ExploreArgs, path: &Path, faults: &mut Faults) -> 
 fn explore_built_in(arguments: &ExploreArgs, faults: &mut Faults) -> Result<Deadline> {
     let start = start_volume(arguments)?;
     let deadline = Deadline::after(Some(arguments.time.unwrap_or(DEFAULT_TIME)));
-    let start = start.after(&workload::setup());
+    let start = start.after_script(&workload::setup());
     let start =
         start.map_err(|error| Failure::new("cannot make the volume", text::size(arguments.size), error))?;
     faults
@@ -112,5 +112,5 @@ fn wrong(
         "replay it with: eyrie explore --faults{from} --script {path}{}{fault}",
         flags(arguments, arguments.medium(), arguments.close)
     ));
-    Failure::of_line(text)
+    Failure::of_text(text)
 }

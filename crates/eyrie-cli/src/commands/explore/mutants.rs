@@ -1,7 +1,7 @@
 //! Breaks each rule of crash safety in a process of its own, for `--mutants`. Each broken rule must make at
 //! least one exploration fail. Two kinds of rules are left out, because no exploration notices that they are
-//! broken: only tests under the scheduler notice the rules of threads, and only tests with services notice
-//! the rules of processes.
+//! broken: only tests under the scheduler notice broken rules of threads, and only tests with services notice
+//! broken rules of processes.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -10,7 +10,7 @@ use std::sync::Once;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use eyrie_sim::explore::mutants::{NO_RULE, On, SafetyRule, control, hunt};
+use eyrie_sim::explore::mutants::{NO_RULE, On, SafetyRule, control, search};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -64,7 +64,7 @@ pub(super) fn explore_one(id: &str, arguments: &ExploreArgs, output: &mut Output
     std::panic::set_hook(Box::new(move |panic| first.call_once(|| eprintln!("{PANICKED} {panic}"))));
     let most = arguments.time.unwrap_or(TIME).as_secs_f64();
     let goes_on = || processor_seconds() < most;
-    let found = rule.map_or_else(|| control(&goes_on), |rule| hunt(rule, &goes_on));
+    let found = rule.map_or_else(|| control(&goes_on), |rule| search(rule, &goes_on));
     let mut value = json!(found);
     value["seconds"] = json!(processor_seconds());
     output.json(&value)
@@ -81,7 +81,7 @@ fn processor_time(stat: &str) -> Option<Duration> {
 }
 
 /// A process that explores with one broken rule, or with none.
-struct Hunted {
+struct ExplorationProcess {
     name: &'static str,
     process: Child,
     /// The processor time when it was last read.
@@ -90,15 +90,15 @@ struct Hunted {
     since: Instant,
 }
 
-impl Hunted {
-    fn start(name: &'static str, time: Duration) -> Result<Hunted> {
+impl ExplorationProcess {
+    fn start(name: &'static str, time: Duration) -> Result<ExplorationProcess> {
         let program = std::env::current_exe().doing("find this program", "eyrie")?;
         let mut command = Command::new(program);
         command.args(["explore", "--json", "--mutant", name]);
         command.arg("--time").arg(format!("{}s", time.as_secs()));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let process = command.spawn().doing("start", "eyrie explore --mutant")?;
-        Ok(Hunted { name, process, used: Duration::ZERO, since: Instant::now() })
+        Ok(ExplorationProcess { name, process, used: Duration::ZERO, since: Instant::now() })
     }
 
     /// Makes a report for a process that printed none.
@@ -157,7 +157,7 @@ fn is_death(status: ExitStatus, errors: &str) -> bool {
 
 /// Explores without a broken rule. If this exploration finds an error, an error of a mutant proves nothing.
 fn explore_none(time: Duration) -> Result<()> {
-    let mut control = Hunted::start(NO_RULE, time)?;
+    let mut control = ExplorationProcess::start(NO_RULE, time)?;
     let value = loop {
         if interrupt::requested() {
             // `interrupt::check` below ends this process.
@@ -213,19 +213,19 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
             "RULE", "MEDIUM", "CAUGHT BY", "IMAGES", "SECONDS"
         )?;
     }
-    let (mut hunted, mut found): (Vec<Hunted>, Vec<Value>) = (Vec::new(), Vec::new());
-    while !waiting.is_empty() || !hunted.is_empty() {
+    let (mut running, mut found): (Vec<ExplorationProcess>, Vec<Value>) = (Vec::new(), Vec::new());
+    while !waiting.is_empty() || !running.is_empty() {
         if interrupt::requested() {
-            hunted.iter_mut().for_each(|hunted| _ = hunted.process.kill());
+            running.iter_mut().for_each(|one| _ = one.process.kill());
         }
         interrupt::check("explore")?;
-        while hunted.len() < AT_ONCE
+        while running.len() < AT_ONCE
             && let Some(rule) = waiting.pop()
         {
-            hunted.push(Hunted::start(rule.entry().id, time)?);
+            running.push(ExplorationProcess::start(rule.entry().id, time)?);
         }
         let mut still = Vec::new();
-        for mut one in hunted {
+        for mut one in running {
             match one.end(time).doing("wait for", "eyrie explore --mutant")? {
                 None => still.push(one),
                 Some(value) => {
@@ -237,7 +237,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
                 }
             }
         }
-        hunted = still;
+        running = still;
         sleep(Duration::from_millis(20));
     }
     report(arguments, &found, output)

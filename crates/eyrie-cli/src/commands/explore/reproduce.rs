@@ -42,6 +42,6 @@ pub(super) fn replay_hint(command: &str, failure: &explore::CrashFailure) -> Str
     };
     let mut images: Vec<String> = failure.links.iter().map(link).collect();
     images.push(image(failure.after, &failure.picks));
-    images.extend(failure.again.iter().map(|again| image(again.after, &again.picks)));
+    images.extend(failure.recovery_crash.iter().map(|crash| image(crash.after, &crash.picks)));
     format!("replay it with: {command} --replay {}", images.join("/"))
 }

@@ -35,7 +35,9 @@ pub(super) fn start_volume(arguments: &ExploreArgs) -> Result<StartVolume> {
     let start = empty_volume(arguments.medium())?;
     let Some(path) = &arguments.start else { return Ok(start) };
     let (name, script) = input::script(path)?;
-    start.after(&script).map_err(|error| Failure::new("cannot make the volume to start from", name, error))
+    start
+        .after_script(&script)
+        .map_err(|error| Failure::new("cannot make the volume to start from", name, error))
 }
 
 /// Runs a script, alone or side by side with a second one, and records the events.

@@ -50,7 +50,7 @@ pub(super) fn explore(arguments: &ExploreArgs, path: &Path, output: &mut Output)
     let run = ScriptRun { arguments, path, name, start, script, beside, options, deadline };
     let report = run.explore(&recorded).map_err(|failure| run.report_failure(&failure))?;
     interrupt::check("explore")?;
-    let complete = run.deadline.goes_on() && report.cut == 0;
+    let complete = run.deadline.goes_on() && report.limited == 0;
     if arguments.json {
         let mut value = json!(report);
         value["complete"] = json!(complete);
@@ -75,10 +75,10 @@ fn options(
 ) -> Result<RecordOptions> {
     let options = RecordOptions { closes: arguments.close, dropped: None };
     let Some(place) = &arguments.without else { return Ok(options) };
-    let recorded = record(options).map_err(Failure::of_line)?;
+    let recorded = record(options).map_err(Failure::of_text)?;
     // The run itself does not meet the points of recovery, so a few images of each crash are recovered first.
     let few = Limits { images: 4, sampled: 0, is_complete: false, recoveries: 0 };
-    recorded.explore(few, &mut |_| true).map_err(Failure::of_line)?;
+    recorded.explore(few, &mut |_| true).map_err(Failure::of_text)?;
     let mut found = recorded.points().into_keys().filter(|site| is_named(site, place));
     match (found.next(), found.next()) {
         (Some(site), None) => Ok(RecordOptions { dropped: Some(site), ..options }),
@@ -98,7 +98,7 @@ fn options(
 /// Opens one image, and prints that it is right or returns the error.
 fn replay(recorded: &Recorded, image: &ImageArg, name: &str, output: &mut Output) -> Result<()> {
     let difference = match image.links[..] {
-        [] => recorded.run.replay(image.after, &image.picks, image.again.as_ref()),
+        [] => recorded.run.replay(image.after, &image.picks, image.recovery_crash.as_ref()),
         _ => recorded.replay_killed(&image.links, image.after, &image.picks),
     };
     match difference.map_err(|error| Failure::usage("no such image", name, error))? {

@@ -45,13 +45,13 @@ fn wrong(
     }
     command.push_str(&flags(arguments, work.medium, arguments.close || work.closes));
     text.push_str(&replay_hint(&command, failure));
-    Failure::of_line(text)
+    Failure::of_text(text)
 }
 
 /// The results of one kind of script. The counts have the names and meanings of those in [`ExploreReport`],
 /// and are sums over all scripts. But `distinct` counts only images that no earlier script or kind had.
 #[derive(Default)]
-struct Workload {
+struct KindResults {
     name: &'static str,
     scripts: u64,
     points: u64,
@@ -65,7 +65,7 @@ struct Workload {
     sites: BTreeMap<(&'static str, String), SiteReport>,
 }
 
-impl Workload {
+impl KindResults {
     /// Explores one kind until the deadline. `contents` has a hash of each image so far, to count the images
     /// that are new. Runs with kills, and checks without a list of scripts (trials), add no hash.
     fn run(
@@ -73,15 +73,15 @@ impl Workload {
         arguments: &ExploreArgs,
         deadline: &Deadline,
         contents: &mut HashSet<u64>,
-    ) -> Result<Workload> {
+    ) -> Result<KindResults> {
         let began = Instant::now();
-        let mut workload = Workload { name: kind.name, complete: true, ..Workload::default() };
+        let mut results = KindResults { name: kind.name, complete: true, ..KindResults::default() };
         match kind.work {
-            Work::Scripts(scripts) => workload.scripts(scripts, arguments, deadline, contents)?,
-            Work::Trial(trial) => workload.trial(trial, deadline)?,
+            Work::Scripts(scripts) => results.scripts(scripts, arguments, deadline, contents)?,
+            Work::Trial(trial) => results.trial(trial, deadline)?,
         }
-        workload.seconds = began.elapsed().as_secs_f64();
-        Ok(workload)
+        results.seconds = began.elapsed().as_secs_f64();
+        Ok(results)
     }
 
     fn scripts(
@@ -144,7 +144,7 @@ impl Workload {
         self.images += report.images;
         self.of_recovery += report.of_recovery;
         self.without_room += report.without_room;
-        self.complete &= report.cut == 0;
+        self.complete &= report.limited == 0;
         for site in report.sites {
             self.sites.entry((site.kind, site.site.clone())).or_default().add(site);
         }
@@ -168,8 +168,9 @@ impl Workload {
 
     fn line(&self) -> String {
         let complete = if self.complete { "complete" } else { "incomplete" };
-        let Workload { name, scripts, points, images, distinct, of_recovery, after_kills, seconds, .. } =
-            self;
+        let KindResults {
+            name, scripts, points, images, distinct, of_recovery, after_kills, seconds, ..
+        } = self;
         if *after_kills > 0 {
             return format!("{name}: {scripts} scripts ({complete}), {after_kills} images, {seconds:.1} s");
         }
@@ -197,19 +198,19 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
     for kind in kinds {
         let deadline = Deadline(end.map(|end| part(end, kind.share, shares)));
         shares -= kind.share;
-        let workload = Workload::run(kind, arguments, &deadline, &mut contents)?;
+        let results = KindResults::run(kind, arguments, &deadline, &mut contents)?;
         interrupt::check("explore")?;
         if !arguments.json {
-            writeln!(output, "{}", workload.line())?;
+            writeln!(output, "{}", results.line())?;
             output.flush()?;
         }
-        found.push(workload);
+        found.push(results);
     }
-    let sum = |of: fn(&Workload) -> u64| found.iter().map(of).sum::<u64>();
-    let (images, distinct) = (sum(|workload| workload.images), sum(|workload| workload.distinct));
-    let of_recovery = sum(|workload| workload.of_recovery);
-    let after_kills = sum(|workload| workload.after_kills);
-    let complete = found.iter().all(|workload| workload.complete);
+    let sum = |of: fn(&KindResults) -> u64| found.iter().map(of).sum::<u64>();
+    let (images, distinct) = (sum(|results| results.images), sum(|results| results.distinct));
+    let of_recovery = sum(|results| results.of_recovery);
+    let after_kills = sum(|results| results.after_kills);
+    let complete = found.iter().all(|results| results.complete);
     if arguments.json {
         return output.json(&json!({
             "medium": arguments.medium.name(),
@@ -218,7 +219,7 @@ pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()
             "of_recovery": of_recovery,
             "after_kills": after_kills,
             "complete": complete,
-            "workloads": found.iter().map(Workload::json).collect::<Vec<_>>(),
+            "workloads": found.iter().map(KindResults::json).collect::<Vec<_>>(),
         }));
     }
     Ok(writeln!(

@@ -69,10 +69,10 @@ pub struct LsArgs {
     /// Print one name on each line, which is the default
     #[arg(short = '1')]
     one: bool,
-    /// Work as -l, but show the numbers of users and groups
+    /// Like -l, but show the numbers of users and groups
     #[arg(long, short = 'n')]
     numeric_uid_gid: bool,
-    /// Work as -l, but show whole times, with nanoseconds and the offset from UTC
+    /// Like -l, but show whole times, with nanoseconds and the offset from UTC
     #[arg(long)]
     full_time: bool,
     /// Colour names: auto (on a terminal), always or never; --color alone means always

@@ -26,8 +26,8 @@ use crate::{interrupt, text, volumes};
 
 /// Estimated bytes for the metadata of an entry and of its value.
 const ENTRY_BYTES: u64 = 2048;
-/// With at least this many seconds, and enough room, operations are also measured among many files:
-/// [`Sizes::full`].
+/// Operations are also measured among many files ([`Sizes::full`]) if the measurements have at least this
+/// many seconds, and enough room.
 const FULL_SECONDS: u64 = 10;
 /// The copy of the directory in the volume. The measurements use other names beside it.
 const COPY: &str = "/copy";
@@ -92,8 +92,8 @@ pub fn run(arguments: &TourArgs, output: &mut Output) -> Result<()> {
         let why = "the volume would be inside: name another directory, or use --volume";
         return Err(Failure::new("cannot tour", shown, why));
     }
-    let mut guide = Guide { arguments, output, host, root, survey, sizes, steps: json!({}) };
-    guide.show(&place, size)
+    let mut tour = Tour { arguments, output, host, root, survey, sizes, steps: json!({}) };
+    tour.show(&place, size)
 }
 
 /// Estimates the number of bytes that the volume needs for the copied files, for the values with the same
@@ -135,7 +135,7 @@ fn choose_place(need: u64) -> Result<PathBuf> {
 }
 
 /// Runs the steps of the tour.
-struct Guide<'a> {
+struct Tour<'a> {
     arguments: &'a TourArgs,
     output: &'a mut Output,
     host: Host,
@@ -146,7 +146,7 @@ struct Guide<'a> {
     steps: Value,
 }
 
-impl Guide<'_> {
+impl Tour<'_> {
     fn show(&mut self, place: &Path, size: u64) -> Result<()> {
         let shown = text::path(place);
         volumes::refuse_existing(place, "name another --volume")?;

@@ -13,8 +13,8 @@ use crate::text;
 /// Columns of a terminal that has room for all columns of the table.
 const WIDE: usize = 100;
 
-/// Returns the times of a row on the volume and on the host, in µs, and their ratio. The host lacks reads of
-/// values in place.
+/// Returns the times of a row on the volume and on the host, in µs, and their ratio. The host cannot read
+/// values in place, so a row of such reads has only the time on the volume.
 fn figures(row: &Row) -> (Option<f64>, Option<f64>, Option<f64>) {
     let of = |side: usize| row.sides.get(side).and_then(Option::as_ref);
     (of(0).map(|side| side.us), of(1).map(|side| side.us), of(1).and_then(|side| side.ratio))

@@ -43,7 +43,7 @@ impl Sizes {
             scattered_bytes: 0,
             few: 1024,
             many,
-            random: CALLS,
+            round_blocks: CALLS,
             sequential: CALLS,
             names: CALLS,
             large_calls: 0,
@@ -53,8 +53,8 @@ impl Sizes {
 
     /// Returns the workloads: calls on files, and calls on keys.
     fn workloads(&self) -> (Micro, Keys) {
-        use FileOperation::{Append, Create, Open, Overwrite, Read, ReadOn, Rename, Stat, WriteSync};
-        let wanted = [Open, Stat, Read, ReadOn, Overwrite, WriteSync, Append, Create, Rename];
+        use FileOperation::{Append, Create, Open, Overwrite, Read, ReadSequential, Rename, Stat, WriteSync};
+        let wanted = [Open, Stat, Read, ReadSequential, Overwrite, WriteSync, Append, Create, Rename];
         let files = Micro::of(self.files, |operation| wanted.contains(&operation));
         let wanted = [KeyOperation::Get, KeyOperation::View, KeyOperation::Put, KeyOperation::Erase];
         (files, Keys::of(self.keys.clone(), &wanted, CALLS))

@@ -123,7 +123,7 @@ impl Fixture {
         names
     }
 
-    /// Returns modification and change time, in seconds.
+    /// Returns the modification time and the change time, in seconds.
     fn times(&self, id: ObjectId) -> (i64, i64) {
         let attributes = self.attributes(id);
         (attributes.modified.seconds, attributes.changed.seconds)

@@ -101,7 +101,7 @@ pub struct BucketPlace {
     /// Index of the bucket in the segment.
     pub index: u64,
     /// Number of buckets in the segment.
-    pub step: u64,
+    pub buckets_in_segment: u64,
 }
 
 impl BucketPlace {
@@ -111,17 +111,17 @@ impl BucketPlace {
     #[inline]
     pub const fn of(bucket: u64) -> BucketPlace {
         if bucket < 4 {
-            return BucketPlace { segment: bucket, index: 0, step: 1 };
+            return BucketPlace { segment: bucket, index: 0, buckets_in_segment: 1 };
         }
         if bucket >= FLAT_BUCKET {
-            let step = 1 << MAX_SEGMENT_LOG2;
+            let buckets_in_segment = 1 << MAX_SEGMENT_LOG2;
             let segment = FLAT_SEGMENT + ((bucket - FLAT_BUCKET) >> MAX_SEGMENT_LOG2);
-            return BucketPlace { segment, index: bucket & (step - 1), step };
+            return BucketPlace { segment, index: bucket & (buckets_in_segment - 1), buckets_in_segment };
         }
         let exponent = bucket.ilog2();
         let shift = exponent - 2;
         let segment = 4 * (exponent as u64 - 1) + (bucket >> shift & 3);
-        BucketPlace { segment, index: bucket & ((1 << shift) - 1), step: 1 << shift }
+        BucketPlace { segment, index: bucket & ((1 << shift) - 1), buckets_in_segment: 1 << shift }
     }
 
     /// Returns the number of buckets in a segment.
@@ -165,18 +165,28 @@ mod tests {
 
     #[test]
     fn segments_hold_consecutive_buckets() {
-        let mut expected = BucketPlace { segment: 0, index: 0, step: 1 };
+        let mut expected = BucketPlace { segment: 0, index: 0, buckets_in_segment: 1 };
         for bucket in 0..(1 << 19) {
             let place = BucketPlace::of(bucket);
             if place.segment == expected.segment {
-                assert_eq!((place.index, place.step), (expected.index, expected.step), "bucket {bucket}");
+                assert_eq!(
+                    (place.index, place.buckets_in_segment),
+                    (expected.index, expected.buckets_in_segment),
+                    "bucket {bucket}"
+                );
             } else {
-                assert_eq!(expected.index, expected.step, "segment before bucket {bucket} is full");
+                assert_eq!(
+                    expected.index, expected.buckets_in_segment,
+                    "segment before bucket {bucket} is full"
+                );
                 assert_eq!((place.segment, place.index), (expected.segment + 1, 0), "bucket {bucket}");
-                assert!(place.step == expected.step || place.step == expected.step * 2);
-                assert!(place.step * PAGE_BYTES <= Class::MAX_BYTES);
+                assert!(
+                    place.buckets_in_segment == expected.buckets_in_segment
+                        || place.buckets_in_segment == expected.buckets_in_segment * 2
+                );
+                assert!(place.buckets_in_segment * PAGE_BYTES <= Class::MAX_BYTES);
             }
-            assert_eq!(BucketPlace::buckets_of(place.segment), place.step);
+            assert_eq!(BucketPlace::buckets_of(place.segment), place.buckets_in_segment);
             expected = BucketPlace { index: place.index + 1, ..place };
         }
     }

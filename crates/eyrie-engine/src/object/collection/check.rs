@@ -56,11 +56,11 @@ impl Collection<'_> {
         Ok(Table::open(self.volume.medium(), self.root)?.all_buckets()?.count())
     }
 
-    /// Checks some buckets, and calls `visit` once with each entry of them. (Entries that an unfinished split
-    /// has moved to a new bucket are entries of the new bucket only.) Among the checks are: names match their
-    /// stored hashes, no bucket has a name twice, records overlap neither each other nor the gap, and tags
-    /// and kinds agree with the entries. The spilled bits must lead look-ups to every line with entries. Each
-    /// bucket is read under a separate pin, so that a long pass does not delay the reuse of storage.
+    /// Checks some buckets, and calls `visit` once with each of their entries. (Entries that an unfinished
+    /// split has moved to a new bucket are entries of the new bucket only.) Among the checks are: names match
+    /// their stored hashes, no bucket has a name twice, records overlap neither each other nor the gap, and
+    /// tags and kinds agree with the entries. The spilled bits must lead look-ups to every line with entries.
+    /// Each bucket is read under a separate pin, so that a long pass does not delay the reuse of storage.
     ///
     /// No Op may change the collection meanwhile.
     ///
@@ -198,8 +198,8 @@ fn refuse_twins(table: &Table<'_>, seen: &mut Vec<(u64, EntryPlace)>) -> Result<
 /// allocates before it publishes the number of buckets.
 fn for_each_segment(table: &Table<'_>, mut visit: impl FnMut(Extent) -> Result<()>) -> Result<()> {
     for segment in 0..table.slots() {
-        let step = BucketPlace::buckets_of(segment);
-        if let Some(extent) = table.segment(segment, step)? {
+        let buckets_in_segment = BucketPlace::buckets_of(segment);
+        if let Some(extent) = table.segment(segment, buckets_in_segment)? {
             visit(extent)?;
         }
     }

@@ -39,7 +39,7 @@ impl Commit {
         self.0 as u32 & SLOTS
     }
 
-    /// True if a live bit is set that belongs to no slot.
+    /// True if a live bit is set for a word that is not a slot.
     pub(crate) const fn is_impossible(self) -> bool {
         self.0 as u32 & !SLOTS != 0
     }

@@ -223,9 +223,9 @@ fn split_next_bucket(volume: &Volume, root: Pointer) -> Result<()> {
 /// first two parts of a split.
 pub(super) fn copy_to_new_bucket(volume: &Volume, table: &Table<'_>, buckets: Buckets) -> Result<Buckets> {
     let more = Buckets::new(buckets.count() + 1).ok_or(Error::NoSpace)?;
-    volume.require_own(table.extent)?;
+    volume.require_possible_extent(table.extent)?;
     let page = place_of_new_bucket(volume, table, buckets.count())?;
-    volume.require_own(page_extent(page))?;
+    volume.require_possible_extent(page_extent(page))?;
     let images = pages_of_new_bucket(table, buckets, more)?;
 
     let mut tx = Transaction::begin(volume);
@@ -269,9 +269,11 @@ pub(super) fn push<A: smallvec::Array<Item = PageImage>>(
 /// the whole segment.
 fn place_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Result<Addr> {
     let place = BucketPlace::of(bucket);
-    if table.segment(place.segment, place.step)?.is_none() {
-        let bytes = place.step * PAGE_BYTES;
-        // The segment is as large as all earlier ones together, and growth is only an optimisation.
+    if table.segment(place.segment, place.buckets_in_segment)?.is_none() {
+        let bytes = place.buckets_in_segment * PAGE_BYTES;
+        // Growth is only an optimisation, and a segment may be as large as a quarter of all earlier ones
+        // together. Therefore a new segment must not take the storage that logged changes of clients still
+        // need.
         if !volume.space().leaves_promised(bytes) {
             return Err(Error::NoSpace);
         }
@@ -280,8 +282,8 @@ fn place_of_new_bucket(volume: &Volume, table: &Table<'_>, bucket: u64) -> Resul
         tx.word(segment_slot(table.extent.addr, place.segment), Pointer::node(segment).raw());
         tx.commit()?;
     }
-    if place.index >= place.step / 4 && place.index.is_multiple_of(ANNOUNCE_EVERY) {
-        volume.space().announce(BucketPlace::buckets_of(place.segment + 1) * PAGE_BYTES);
+    if place.index >= place.buckets_in_segment / 4 && place.index.is_multiple_of(ANNOUNCE_EVERY) {
+        volume.space().extend_reserve_for(BucketPlace::buckets_of(place.segment + 1) * PAGE_BYTES);
     }
     table.page(bucket)
 }
@@ -295,13 +297,14 @@ fn pages_of_new_bucket(
     let medium = table.medium;
     let new_bucket = buckets.count();
     let level = more.level(new_bucket);
-    // The first page of the new bucket may have had the entries of this bucket before, until the collection
-    // shrank. The merge added the version of that earlier page to the version of the old bucket. So the new
-    // version is later than both, and an Op that remembers an entry of the earlier page notices the change.
+    // The first page of the new bucket may be the first page of an earlier bucket with the same number, which
+    // was merged when the collection shrank. The merge added the version of that earlier page to the version
+    // of the first page of the old bucket. So the new version is later than both, and an Op that remembers an
+    // entry of the earlier page notices the change.
     let old = Commit::from_raw(load(medium, table.page(buckets.next_split())?)?);
     let commit = Commit::new(0, level).with_version(old.next().version());
     // New pages have no stamp, because a split is no change of the directory. The pages of the old bucket
-    // keep their stamps, so the directory loses no time of a change.
+    // keep their stamps, so no time of a change is lost.
     let mut images: SmallVec<[PageImage; 1]> = smallvec![PageImage::new(commit, PageStamp::NONE)];
     let mut is_first = true;
     for_each_page(table, buckets.next_split(), |page| {
@@ -333,7 +336,7 @@ fn clear_moved_entries(volume: &Volume, table: &Table<'_>, buckets: Buckets, buc
         if commit.level() == level {
             return Ok(());
         }
-        volume.require_own(page_extent(page))?;
+        volume.require_possible_extent(page_extent(page))?;
         let (mut counted, mut spilled) = (0, [0; LINES]);
         for slot in bits(commit.live()) {
             let (stored, _) = read_slot(medium, page, slot)?;

@@ -77,5 +77,5 @@ pub(crate) use read::FoundEntry;
 pub(crate) use read::VISITS;
 pub(crate) use shrink::{may_shrink, shrink};
 pub use table::{Collection, hash};
-pub(crate) use update::{create, insert, insert_with_ease, remove, replace};
+pub(crate) use update::{create, insert, insert_without_growth, remove, replace};
 pub(crate) use walk::{CollectionSummary, list, summary, versions};

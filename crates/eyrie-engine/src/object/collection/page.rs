@@ -53,7 +53,7 @@ impl<'v> PageDraft<'v> {
     #[inline(always)]
     pub(super) fn open(tx: &Transaction<'v>, addr: Addr) -> Result<PageDraft<'v>> {
         // A damaged link must not lead the writes of this transaction outside the space for extents.
-        tx.volume().require_own(page_extent(addr))?;
+        tx.volume().require_possible_extent(page_extent(addr))?;
         let draft = PageDraft::stored(tx.medium(), addr)?;
         Ok(match tx.pending(addr) {
             Some(pending) => PageDraft { pending: Commit::from_raw(pending), begun: true, ..draft },

@@ -9,7 +9,9 @@ use super::layout::{
     EntrySlot, HEAP_UNIT, LENGTHS, LINE_WORDS, LINK, NameRecord, PAGE_UNITS, TAGS_WORD, Tags, home, line_at,
     tag,
 };
-use super::table::{Chain, Collection, Table, bits, checked_id, counting, load, read_page, record_at, words};
+use super::table::{
+    Chain, Collection, Table, bits, checked_id, load, read_page, record_at, slots_that_count, words,
+};
 use crate::{ObjectId, Result};
 
 /// The location of an entry. The location stays valid while the caller holds the lock of the entry's shard
@@ -146,7 +148,9 @@ impl<'v> Collection<'v> {
         for bucket in 0..buckets.count() {
             let mut counted = 0;
             for_each_page(&table, bucket, |page| {
-                counted |= read_page(medium, page, |commit| counting(medium, page, commit, buckets, bucket))?;
+                counted |= read_page(medium, page, |commit| {
+                    slots_that_count(medium, page, commit, buckets, bucket)
+                })?;
                 Ok(())
             })?;
             if counted != 0 {

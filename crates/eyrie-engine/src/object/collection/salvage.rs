@@ -16,7 +16,7 @@ struct SeenPages {
     pages: HashSet<Addr>,
     /// Number of repeated reads that are still allowed. If a damaged link leads to a page of another bucket,
     /// the pass reads this page once for each of the two buckets.
-    again: u64,
+    repeats_left: u64,
 }
 
 impl SeenPages {
@@ -24,8 +24,8 @@ impl SeenPages {
         if self.pages.insert(page) {
             return Ok(());
         }
-        self.again = self
-            .again
+        self.repeats_left = self
+            .repeats_left
             .checked_sub(1)
             .ok_or_else(|| Error::corrupt(page, "bucket page that occurs many times in a directory"))?;
         Ok(())
@@ -48,7 +48,7 @@ impl Collection<'_> {
             Err(error) => return show(Err(error)),
         };
         let room = table.medium.segment_sizes().sum::<u64>() / PAGE_BYTES;
-        let mut seen = SeenPages { pages: HashSet::new(), again: room };
+        let mut seen = SeenPages { pages: HashSet::new(), repeats_left: room };
         for bucket in 0..buckets.count() {
             if let Err(error) = salvage_bucket(&table, (buckets, bucket), seeds, &mut seen, show) {
                 show(Err(error));

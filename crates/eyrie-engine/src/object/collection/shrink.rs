@@ -11,8 +11,8 @@
 //! A reader without a lock may still read the page of a merged bucket. Later growth may write to this page
 //! again. The reader discards its result, because it finds that a redo record was applied meanwhile.
 //!
-//! A page keeps the time of its last change, so the time of a merged page must not be lost. The page that
-//! takes the entries also takes the latest time.
+//! The times of a directory are computed from the stamps of its pages. So that a merge loses no time of a
+//! change, the page that takes the entries also takes the latest stamp of the merged pages.
 
 use eyrie_medium::Addr;
 use eyrie_medium::rules::{SafetyRule, broken};
@@ -26,7 +26,7 @@ use super::layout::{
     stamp_at,
 };
 use super::page::{NewEntry, PageDraft, PageImage};
-use super::table::{Chain, StoredEntry, Table, bits, counting, hash, load, read_value};
+use super::table::{Chain, StoredEntry, Table, bits, hash, load, read_value, slots_that_count};
 use crate::Result;
 use crate::extent::Extent;
 use crate::object::pointer::Pointer;
@@ -83,15 +83,15 @@ impl Pages {
         self.addrs().map(|page| fill(table, page, FULL)).sum()
     }
 
-    /// True if the bucket would be at most half full with one page less.
+    /// True if the bucket would be at most half full with one page fewer.
     fn has_too_many(&self, table: &Table<'_>) -> Result<bool> {
         let further = self.further.len() as u32;
         Ok(further > 0 && self.fill(table)? <= further * FULL / 2)
     }
 }
 
-/// Returns the fill of a page, in units: that of its slots or that of its heap, whichever is larger. If the
-/// slots alone make the fill `enough`, leaves out the heap.
+/// Returns the fill of a page, in units: the fill of its slots or the fill of its heap, whichever is larger.
+/// If the fill of the slots is `enough` or more, the lengths of the records are not read.
 fn fill(table: &Table<'_>, page: Addr, enough: u32) -> Result<u32> {
     let live = Commit::from_raw(load(table.medium, page)?).live();
     let slots = live.count_ones() * SLOT_UNITS;
@@ -122,17 +122,17 @@ fn is_sparse(table: &Table<'_>, buckets: Buckets) -> Result<bool> {
     Ok(true)
 }
 
-/// Returns the collection with one bucket less, if it has more than one.
-fn fewer(buckets: Buckets) -> Option<Buckets> {
+/// Returns the number of buckets after one merge, or `None` if only one bucket exists.
+fn after_merge(buckets: Buckets) -> Option<Buckets> {
     Buckets::new(buckets.count() - 1)
 }
 
-/// Returns the pages of the last bucket and of the bucket that would take its entries, if the merged bucket
-/// would not be too full.
+/// Returns the pages of the last bucket, and the pages of the bucket that would take its entries. Returns
+/// `None` if only one bucket exists, or if the merged bucket would be too full.
 fn mergeable(table: &Table<'_>, buckets: Buckets) -> Result<Option<(Pages, Pages)>> {
-    let Some(fewer) = fewer(buckets) else { return Ok(None) };
-    let last = Pages::of(table, fewer.count())?;
-    let taker = Pages::of(table, fewer.next_split())?;
+    let Some(merged) = after_merge(buckets) else { return Ok(None) };
+    let last = Pages::of(table, merged.count())?;
+    let taker = Pages::of(table, merged.next_split())?;
     Ok((last.fill(table)? + taker.fill(table)? <= MOST_MERGED).then_some((last, taker)))
 }
 
@@ -150,12 +150,12 @@ pub fn may_shrink(volume: &VolumeView, root: Pointer, name: &[u8]) -> Result<boo
     Pages::of(&table, buckets.of(hash(volume.hash_seed(), name)))?.has_too_many(&table)
 }
 
-/// Takes one step of shrinking: merges some buckets, or gives up the further pages of the bucket of `name`
-/// that it no longer needs, or replaces the table by the smallest one. Returns true if the caller should take
-/// another step, because this one moved few entries. The caller holds the locks of all shards. A collection
-/// of more than eight buckets keeps at least eight in one step, so no name changes its shard in this step.
-/// `times_version` is the version of the directory's times. `publish` gets the transaction and the root of a
-/// smaller table, and adds the publish of this root.
+/// Takes one step of shrinking: merges some buckets, or gives up further pages that the bucket of `name` no
+/// longer needs. If only one bucket is left, the step also replaces the table by one of the smallest size.
+/// Returns true if the caller should take another step, because this one moved few entries. The caller holds
+/// the locks of all shards. A collection of more than eight buckets keeps at least eight in one step, so no
+/// name changes its shard in this step. `times_version` is the version of the directory's times. `publish`
+/// gets the transaction and the root of a smaller table, and adds the publish of this root.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`, and the errors of `publish`.
@@ -168,7 +168,7 @@ pub fn shrink<'v>(
 ) -> Result<bool> {
     let table = Table::open(volume.medium(), root)?;
     let buckets = table.all_buckets()?;
-    volume.require_own(table.extent)?;
+    volume.require_possible_extent(table.extent)?;
     if is_sparse(&table, buckets)?
         && let Some(moved) = merge_last_buckets(volume, &table, buckets, times_version)?
     {
@@ -212,7 +212,7 @@ fn merge_last_buckets(
     buckets: Buckets,
     times_version: u32,
 ) -> Result<Option<usize>> {
-    let Some(last) = fewer(buckets).map(Buckets::count) else { return Ok(None) };
+    let Some(last) = after_merge(buckets).map(Buckets::count) else { return Ok(None) };
     // Down to this number, no bucket both gives and takes entries in one transaction.
     let least = (1 << last.ilog2()).max(buckets.count().saturating_sub(MERGED_AT_ONCE));
     for bucket in least..buckets.count() {
@@ -223,7 +223,7 @@ fn merge_last_buckets(
     let (mut now, mut moved) = (buckets, 0);
     let mut tx = Transaction::begin(volume);
     while now.count() > least && moved < MOVED_AT_ONCE {
-        let (Some(after), Some((last, taker))) = (fewer(now), mergeable(table, now)?) else { break };
+        let (Some(after), Some((last, taker))) = (after_merge(now), mergeable(table, now)?) else { break };
         let into = after.next_split();
         let gather = Gather { table, before: now, level: after.level(into), times_version };
         let Some(entries) = gather.gather(&mut tx, &[(into, &taker), (after.count(), &last)])? else { break };
@@ -274,13 +274,13 @@ impl Gather<'_, '_> {
         let mut draft = PageDraft::open(tx, taker.first)?;
         // A crash may have left entries here that a split had moved. They are dropped now, because after the
         // merge they would count again.
-        let kept = counting(medium, taker.first, draft.stored, before, into)?;
+        let kept = slots_that_count(medium, taker.first, draft.stored, before, into)?;
         draft.pending = draft.pending.with_live(kept).with_level(level);
         let (mut images, mut moved, mut versions) = (SmallVec::<[PageImage; 0]>::new(), 0, 0_u64);
         for (bucket, page) in pages().skip(1) {
             let commit = Commit::from_raw(load(medium, page)?);
             versions = versions.wrapping_add(commit.version());
-            for slot in bits(counting(medium, page, commit, before, bucket)?) {
+            for slot in bits(slots_that_count(medium, page, commit, before, bucket)?) {
                 let entry = StoredEntry::read(medium, page, slot)?;
                 let record = NameRecord { hash: entry.hash, name: entry.name() };
                 let new = NewEntry { record, id: entry.id, stamp };
@@ -297,7 +297,7 @@ impl Gather<'_, '_> {
         }
         for (_, pages) in from {
             for further in &pages.further {
-                tx.volume().require_own(page_extent(further.addr))?;
+                tx.volume().require_possible_extent(page_extent(further.addr))?;
                 tx.retire(*further);
             }
         }
@@ -309,8 +309,8 @@ impl Gather<'_, '_> {
         Ok(Some(moved))
     }
 
-    /// Returns the stamp that stands for those of all pages. Returns `None` if the latest time does not count
-    /// for the modification time, but an earlier one does. This happens only if the clock went back.
+    /// Returns one stamp that can replace the stamps of all pages. Returns `None` if the latest time does not
+    /// count for the modification time, but an earlier one does. This happens only if the clock went back.
     fn latest(&self, pages: impl Iterator<Item = Addr>) -> Result<Option<PageStamp>> {
         let (mut latest, mut counts) = (PageStamp::NONE, PageStamp::NONE);
         for page in pages {

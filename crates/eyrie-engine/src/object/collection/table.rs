@@ -46,7 +46,7 @@ pub fn hash(seed: u64, name: &[u8]) -> u64 {
 
 /// Makes the error for a fault at an address that was read from the medium. A bad address is corruption.
 #[cold]
-pub(super) fn hostile(addr: Addr, fault: Fault) -> Error {
+pub(super) fn error_at_stored_address(addr: Addr, fault: Fault) -> Error {
     match fault {
         Fault::OutOfBounds { .. } | Fault::Misaligned { .. } => {
             Error::corrupt(addr, "bad address in a collection")
@@ -58,13 +58,13 @@ pub(super) fn hostile(addr: Addr, fault: Fault) -> Error {
 /// Loads the word at an address that was read from the medium.
 #[inline(always)]
 pub(super) fn load(medium: &Medium, addr: Addr) -> Result<u64> {
-    medium.load(addr).map_err(|fault| hostile(addr, fault))
+    medium.load(addr).map_err(|fault| error_at_stored_address(addr, fault))
 }
 
 /// Returns `count` words at an address that was read from the medium.
 #[inline(always)]
 pub(super) fn words(medium: &Medium, addr: Addr, count: usize) -> Result<Words<'_>> {
-    medium.words(addr, count).map_err(|fault| hostile(addr, fault))
+    medium.words(addr, count).map_err(|fault| error_at_stored_address(addr, fault))
 }
 
 /// Verifies a pointer that is stored at `place`, and returns its extent. The extent must have at least
@@ -129,17 +129,17 @@ impl<'v> Table<'v> {
         Ok(buckets)
     }
 
-    /// Returns segment number `segment`, which must have room for at least `step` buckets. Returns `None` if
-    /// the table has no pointer to that segment.
+    /// Returns segment number `segment`, which must have room for at least `buckets_in_segment` buckets.
+    /// Returns `None` if the table has no pointer to that segment.
     #[inline(always)]
-    pub fn segment(&self, segment: u64, step: u64) -> Result<Option<Extent>> {
+    pub fn segment(&self, segment: u64, buckets_in_segment: u64) -> Result<Option<Extent>> {
         if segment >= self.slots() {
             return Err(Error::corrupt(self.extent.addr, "bucket beyond the end of its table"));
         }
         let slot = segment_slot(self.extent.addr, segment);
         match Pointer::from_raw(load(self.medium, slot)?) {
             Pointer::NULL => Ok(None),
-            pointer => Ok(Some(checked(slot, pointer, step * PAGE_BYTES)?)),
+            pointer => Ok(Some(checked(slot, pointer, buckets_in_segment * PAGE_BYTES)?)),
         }
     }
 
@@ -147,7 +147,7 @@ impl<'v> Table<'v> {
     #[inline(always)]
     pub fn page(&self, bucket: u64) -> Result<Addr> {
         let place = BucketPlace::of(bucket);
-        match self.segment(place.segment, place.step)? {
+        match self.segment(place.segment, place.buckets_in_segment)? {
             Some(extent) => Ok(extent.addr.add(place.index * PAGE_BYTES)),
             None => {
                 let slot = segment_slot(self.extent.addr, place.segment);
@@ -209,7 +209,7 @@ pub(super) fn read_page<T>(
 /// Reads a plain structure at an address that was read from the medium.
 #[inline]
 pub(super) fn read_value<T: FromBytes + IntoBytes>(medium: &Medium, addr: Addr) -> Result<T> {
-    medium.read_value(addr).map_err(|fault| hostile(addr, fault))
+    medium.read_value(addr).map_err(|fault| error_at_stored_address(addr, fault))
 }
 
 /// Reads a slot, and the length of its record in units. Verifies that the record lies within the heap.
@@ -256,7 +256,7 @@ impl StoredEntry {
         let mut bytes = [0; NAME_MAX];
         medium
             .read(record.add(RECORD_NAME as u64), &mut bytes[..name_len])
-            .map_err(|fault| hostile(record, fault))?;
+            .map_err(|fault| error_at_stored_address(record, fault))?;
         Ok(StoredEntry { hash: head.hash, id, name_len, bytes })
     }
 }
@@ -271,7 +271,7 @@ pub(super) fn checked_id(page: Addr, raw: u64) -> Result<ObjectId> {
 }
 
 /// Returns the live slots whose entries belong to `bucket`.
-pub(super) fn counting(
+pub(super) fn slots_that_count(
     medium: &Medium,
     page: Addr,
     commit: Commit,

@@ -36,7 +36,7 @@ pub fn create(tx: &mut Transaction<'_>) -> Result<Pointer> {
 
 /// Inserts an entry. The collection has no entry with this name (1 to 255 bytes) yet. The caller has called
 /// [`make_room`](super::make_room), or [`needs_room`](super::needs_room) has returned `None` or a result with
-/// `is_optional`. Without room in the first page of its bucket, the entry goes into a further page.
+/// `is_optional`. If the first page of the bucket has no room, the entry goes into a further page.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The caller must not commit the transaction after an error.
@@ -60,7 +60,7 @@ pub fn insert(
 ///
 /// # Errors
 /// `Corrupt`, `Fault`. The caller must not commit the transaction after an error.
-pub(crate) fn insert_with_ease(
+pub(crate) fn insert_without_growth(
     tx: &mut Transaction<'_>,
     root: Pointer,
     name: &[u8],

@@ -20,8 +20,8 @@ use super::layout::{
 };
 use super::read::for_each_page;
 use super::table::{
-    Collection, Table, bits, checked_id, counting, hash, load, read_page, read_slot, read_value, record_at,
-    words,
+    Collection, Table, bits, checked_id, hash, load, read_page, read_slot, read_value, record_at,
+    slots_that_count, words,
 };
 use crate::engine::COOKIE_MAX;
 use crate::object::pointer::Pointer;
@@ -330,7 +330,7 @@ fn page_summary(
     (buckets, bucket): (Buckets, u64),
     times_version: u32,
 ) -> Result<CollectionSummary> {
-    let counted = counting(table.medium, page, commit, buckets, bucket)?;
+    let counted = slots_that_count(table.medium, page, commit, buckets, bucket)?;
     let inventory = Inventory::from_raw(load(table.medium, page.add(INVENTORY))?);
     let directories = counted & inventory.directories();
     let stamp: PageStamp = read_value(table.medium, stamp_at(page, commit.selector()))?;
@@ -343,8 +343,8 @@ fn page_summary(
     })
 }
 
-/// Summaries of parts of a collection. The results of `part` stay valid while the caller holds the locks of
-/// all shards, and those of `around` while it holds the lock of the name's shard.
+/// Summaries of parts of a collection. The results of `add_summaries` stay valid while the caller holds the
+/// locks of all shards, and those of `bucket_summary_of` while it holds the lock of the name's shard.
 impl Collection<'_> {
     /// Returns the number of buckets.
     ///
@@ -359,7 +359,7 @@ impl Collection<'_> {
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
-    pub(crate) fn part(
+    pub(crate) fn add_summaries(
         &self,
         from: u64,
         count: usize,
@@ -381,7 +381,7 @@ impl Collection<'_> {
     }
 
     /// Returns the position of a name in listings.
-    pub fn place(&self, name: &[u8]) -> u64 {
+    pub fn position(&self, name: &[u8]) -> u64 {
         position_of(hash(self.volume.hash_seed(), name))
     }
 
@@ -389,7 +389,7 @@ impl Collection<'_> {
     ///
     /// # Errors
     /// `Corrupt`, `Fault`.
-    pub(crate) fn around(&self, name: &[u8], times_version: u32) -> Result<CollectionSummary> {
+    pub(crate) fn bucket_summary_of(&self, name: &[u8], times_version: u32) -> Result<CollectionSummary> {
         let table = Table::open(self.volume.medium(), self.root)?;
         let buckets = table.buckets()?;
         bucket_summary(&table, buckets, buckets.of(self.hash(name)), times_version)

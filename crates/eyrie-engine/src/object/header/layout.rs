@@ -107,7 +107,7 @@ impl Cold {
     /// Flag of an object that has the extended attribute `security.capability`.
     pub(crate) const CAPABILITY: u16 = 8;
 
-    /// Inode flags, with the values of [`InodeFlags`].
+    /// Mask of the inode flags, which have the values of [`InodeFlags`].
     pub(crate) const INODE_FLAGS: u16 = InodeFlags::all().bits() as u16;
 
     /// Returns the inode flags.

@@ -108,8 +108,8 @@ impl Selector {
 /// One consistent state of a hot line.
 #[derive(Clone, Copy, Debug)]
 pub struct Hot {
-    /// Selector of this state. No other state of the object has the same selector, except for the shared bit
-    /// of the root.
+    /// Selector of this state. States of the object with the same selector differ at most in the shared bit
+    /// of the root, which a clone sets without a new selector.
     pub selector: Selector,
     /// Root pointer.
     pub root: Pointer,

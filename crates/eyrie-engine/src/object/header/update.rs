@@ -54,7 +54,7 @@ impl HotChange {
         HotChange { root, size, modified: time, follows: true, cold: false }
     }
 
-    /// Returns a change of only the root, to which the entries of a directory have moved.
+    /// Returns a change of only the root, for a directory whose table is replaced. The entries stay the same.
     pub fn root(now: &Hot, root: Pointer) -> HotChange {
         let follows = now.selector.follows();
         HotChange { root, size: now.size, modified: now.modified, follows, cold: false }
@@ -222,14 +222,14 @@ impl Header {
         Ok(())
     }
 
-    /// Announces the stores of [`Header::mark_unlinked`] and [`Header::forget`]. They follow a commit, so
-    /// they must not fail for lack of room in the journal of a disk.
+    /// Reserves the stores of [`Header::mark_unlinked`] and [`Header::forget`]. They follow a commit, so they
+    /// must not fail for lack of room in the journal of a disk.
     ///
     /// # Errors
     /// `Fault`.
     #[inline]
-    pub(crate) fn announce_unlinked(self, medium: &Medium) -> Result<()> {
-        Ok(medium.announce_store(self.hot_line())?)
+    pub(crate) fn reserve_unlinked_store(self, medium: &Medium) -> Result<()> {
+        Ok(medium.reserve_store(self.hot_line())?)
     }
 
     /// Ends the life of an object that has neither a name nor an open handle. From now on, uses of its id

@@ -42,7 +42,7 @@ pub(super) fn append(
         if let Some(extent) = old
             && end <= extent.bytes()
         {
-            transaction.volume().require_own(extent)?;
+            transaction.volume().require_possible_extent(extent)?;
             if offset > size && !broken(SafetyRule::GapBecomesZeros) {
                 transaction.zero(extent.addr.add(size), offset - size)?;
             }
@@ -85,7 +85,7 @@ fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: 
     let Under::Node(node) = subtree.look()? else {
         return Err(Error::corrupt(subtree.at, "file tree without its node"));
     };
-    transaction.volume().require_own(Extent { addr: node, class: Class::PAGE })?;
+    transaction.volume().require_possible_extent(Extent { addr: node, class: Class::PAGE })?;
     let child_span = span(level - 1);
     let last = if part.is_empty() { FANOUT - 1 } else { slot_of(level, part.end() - 1) };
     let boundary = slot_of(level, size);
@@ -151,7 +151,7 @@ fn extend_child(
         Under::Node(_) => extend(transaction, subtree, size, part),
         // `with_own_tail` has replaced the page if another pointer leads to it.
         Under::Leaf(extent) | Under::Shared(extent) => {
-            transaction.volume().require_own(extent)?;
+            transaction.volume().require_possible_extent(extent)?;
             let gap_end = part.offset.min(span(level));
             if gap_end > size {
                 transaction.zero(extent.addr.add(size), gap_end - size)?;
@@ -169,7 +169,8 @@ fn extend_child(
 }
 
 /// Makes the bytes between the size of the file and `end` read as zeros, for an extension of the file to
-/// `end`. With `u64::MAX`, also turns all slots past the end into holes. Returns the root of the file.
+/// `end`. Unless the file is preallocated, also turns all slots past its end into holes. A caller that needs
+/// only these holes passes `u64::MAX`. Returns the root of the file.
 pub(super) fn clear_past(transaction: &mut Transaction<'_>, file: FileTree, end: u64) -> Result<Pointer> {
     if end <= file.size {
         return Ok(file.root);
@@ -180,7 +181,7 @@ pub(super) fn clear_past(transaction: &mut Transaction<'_>, file: FileTree, end:
         if let Some(extent) = file.root_extent()?
             && size < extent.bytes()
         {
-            transaction.volume().require_own(extent)?;
+            transaction.volume().require_possible_extent(extent)?;
             transaction.zero(extent.addr.add(size), extent.bytes().min(end) - size)?;
         }
         return Ok(root);

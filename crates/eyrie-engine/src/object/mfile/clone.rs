@@ -1,7 +1,7 @@
 //! Clones of ranges: two files, or two ranges of one file, share extents.
 //!
-//! A clone sets the shared bit in all pointers of the source, and gives the target pointers to the same
-//! extents. The bits are set in place, because a bit does no harm if no clone follows.
+//! A clone sets the shared bit in all pointers of the cloned range of the source, and gives the target
+//! pointers to the same extents. The bits are set in place, because a bit does no harm if no clone follows.
 //!
 //! Safe when power fails: the bits of the source persist before the commit of the target. The counts of
 //! pointers are in memory. After a crash, the walk through the volume counts the pointers with the bit.
@@ -11,7 +11,7 @@ use eyrie_medium::{Addr, PAGE_SIZE};
 
 use super::append::clear_past;
 use super::copy::raise;
-use super::leaf::{FoundLeaf, find_leaf, piece_at};
+use super::leaf::{SpanContents, find_leaf, piece_at};
 use super::read::seek;
 use super::tree::{
     FANOUT, FileTree, MAX_HEIGHT, Subtree, TreeNode, Under, height_for, root_over, slot_of, span, start_of,
@@ -23,7 +23,8 @@ use crate::transaction::Transaction;
 use crate::{Error, Result};
 
 /// Sets the shared bit in every pointer to written pages between the offsets `from` and `end` of a file.
-/// `root_at` is the address of its root pointer. The caller then reads the root again.
+/// `root_at` is the address of its root pointer. Afterwards the caller reads the root again, because the root
+/// itself may have got the bit.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.
@@ -69,7 +70,7 @@ fn set_bits_under(
     let level = subtree.level;
     let Under::Node(addr) = subtree.look()? else { return Ok(()) };
     *nodes = nodes.checked_sub(1).ok_or_else(|| Error::corrupt(addr, "endless storage of an object"))?;
-    transaction.volume().require_own(Extent { addr, class: Class::PAGE })?;
+    transaction.volume().require_possible_extent(Extent { addr, class: Class::PAGE })?;
     let node = TreeNode::read(transaction.medium(), addr)?;
     for slot in slot_of(level, from)..=slot_of(level, end - 1) {
         let child = node.child(slot, level);
@@ -86,8 +87,8 @@ fn set_bits_under(
     Ok(())
 }
 
-/// A range of a source, and its offset in the target. All three numbers are multiples of the size of a page.
-/// Only the length may be another number, if the range ends at the end of the source.
+/// A range of a source, and its offset in the target. All three numbers are multiples of the size of a page,
+/// except the length of a range that ends at the end of the source.
 #[derive(Clone, Copy, Debug)]
 pub struct ClonedRange {
     /// Offset in the source.
@@ -104,12 +105,13 @@ pub struct PreparedClone {
     pub root: Pointer,
     /// True if the range has holes of whole pages.
     pub has_holes: bool,
-    /// The extents to which one more pointer leads after the commit. The caller counts these pointers first.
+    /// The extents to which one more pointer leads after the commit. The caller counts these pointers before
+    /// the commit.
     pub shared: Vec<Extent>,
 }
 
-/// Prepares a clone of a range. The caller has called [`set_shared_bits`] for the range of the source. If
-/// source and target are one file, the two ranges do not overlap, and both trees have the bits.
+/// Prepares a clone of a range. The caller has called [`set_shared_bits`] for the range of the source, and
+/// has read both roots after that call. If source and target are one file, the two ranges do not overlap.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The files are unchanged after an error, except for shared bits.
@@ -151,7 +153,7 @@ fn clone_single(
     source: FileTree,
     extent: Extent,
 ) -> Result<PreparedClone> {
-    transaction.volume().require_own(extent)?;
+    transaction.volume().require_possible_extent(extent)?;
     let has_holes = source.size > extent.bytes().next_multiple_of(PAGE_SIZE);
     if !extent.class.is_small() {
         return Ok(PreparedClone { root: source.root, has_holes, shared: vec![extent] });
@@ -180,8 +182,8 @@ struct CloneInProgress {
 }
 
 impl CloneInProgress {
-    /// Copies a subtree of the target, which begins at offset `start`, with the pointers of the range. Slots
-    /// past the first `size` bytes of the subtree are garbage.
+    /// Copies a subtree of the target, and puts the pointers of the range into the copy. The subtree begins
+    /// at offset `start` of the target. Its slots past the first `size` bytes are garbage.
     fn place(
         &mut self,
         transaction: &mut Transaction<'_>,
@@ -193,25 +195,25 @@ impl CloneInProgress {
         let whole = self.to <= start && start.saturating_add(span(level)) <= self.end;
         if whole {
             let found = self.find(transaction, start - self.to + self.from, level)?;
-            if !matches!(found, FoundLeaf::Several) && size > 0 {
+            if !matches!(found, SpanContents::Several) && size > 0 {
                 retire_under(transaction, subtree, size)?;
             }
             match found {
-                FoundLeaf::Hole => {
+                SpanContents::Hole => {
                     self.has_holes = true;
                     return Ok(Pointer::NULL);
                 }
-                FoundLeaf::Pages(pointer) => {
+                SpanContents::Pages(pointer) => {
                     let extent = pointer.extent().ok_or_else(|| self.impossible_class())?;
-                    transaction.volume().require_own(extent)?;
+                    transaction.volume().require_possible_extent(extent)?;
                     self.shared.push(extent);
                     return Ok(pointer);
                 }
-                FoundLeaf::Small(extent) => return self.copy_small(transaction, extent),
-                FoundLeaf::Several if level == 0 => {
+                SpanContents::Small(extent) => return self.copy_small(transaction, extent),
+                SpanContents::Several if level == 0 => {
                     return Err(Error::corrupt(self.source.at, "extent that is no whole page"));
                 }
-                FoundLeaf::Several => {}
+                SpanContents::Several => {}
             }
         }
         let old = if size == 0 { Under::Hole } else { subtree.look()? };
@@ -241,7 +243,7 @@ impl CloneInProgress {
 
     /// Copies the bytes of an extent that is smaller than a page to a page.
     fn copy_small(&self, transaction: &mut Transaction<'_>, extent: Extent) -> Result<Pointer> {
-        transaction.volume().require_own(extent)?;
+        transaction.volume().require_possible_extent(extent)?;
         let page = transaction.allocate(PAGE_SIZE)?;
         let visible = self.source.size.min(extent.bytes());
         transaction.copy(page.addr, extent.addr, visible)?;
@@ -250,10 +252,10 @@ impl CloneInProgress {
     }
 
     /// Returns the contents of the span of `level` at offset `from` of the source.
-    fn find(&self, transaction: &Transaction<'_>, from: u64, level: u8) -> Result<FoundLeaf> {
+    fn find(&self, transaction: &Transaction<'_>, from: u64, level: u8) -> Result<SpanContents> {
         // A large hole is found as a whole, and not page by page.
         if level > 0 && self.is_hole(transaction, from, level)? {
-            return Ok(FoundLeaf::Hole);
+            return Ok(SpanContents::Hole);
         }
         let root = self.source.root;
         if let Some(extent) = single_extent(self.source)? {
@@ -261,10 +263,10 @@ impl CloneInProgress {
         }
         let height = root.height();
         if root.is_null() || from >= span(height) {
-            return Ok(FoundLeaf::Hole);
+            return Ok(SpanContents::Hole);
         }
         if level > height || !from.is_multiple_of(span(level)) {
-            return Ok(FoundLeaf::Several);
+            return Ok(SpanContents::Several);
         }
         find_leaf(transaction.medium(), self.source.subtree(), from, level)
     }

@@ -7,8 +7,8 @@ use eyrie_medium::{Addr, PAGE_SIZE};
 use super::pages::{new_pages, retire_written, whole_slots};
 use super::part::FilePart;
 use super::tree::{
-    FileTree, MAX_LEAF_LEVEL, Subtree, TreeNode, Under, height_for, root_over, slot_addr, slot_of, span,
-    split_bytes, start_of,
+    FileTree, MAX_LEAF_POINTER_LEVEL, Subtree, TreeNode, Under, height_for, root_over, slot_addr, slot_of,
+    span, split_bytes, start_of,
 };
 use super::visit::retire_under;
 use crate::extent::{Class, Extent};
@@ -23,7 +23,7 @@ pub(crate) enum FileChange {
     Root(Pointer, u64),
     /// The words of the transaction change bytes under the root. The caller adds the new time: as a prelude,
     /// or together with cleared set-id bits.
-    Below,
+    BelowRoot,
 }
 
 /// Overwrites bytes of one page by copy-on-write. The lowest pointer above all of the bytes gets a new value,
@@ -63,9 +63,11 @@ pub(super) fn overwrite_below_root(
     let Some(slot) = slot_below_root else {
         return Ok(Some(FileChange::Root(new.with_height(file.root.height()), file.size)));
     };
-    transaction.volume().require_own(Extent { addr: slot.align_down(PAGE_SIZE), class: Class::PAGE })?;
+    transaction
+        .volume()
+        .require_possible_extent(Extent { addr: slot.align_down(PAGE_SIZE), class: Class::PAGE })?;
     transaction.word(slot, new.raw());
-    Ok(Some(FileChange::Below))
+    Ok(Some(FileChange::BelowRoot))
 }
 
 /// Returns the root of a tree with the bytes of `file`, and `part` stored over them.
@@ -152,7 +154,7 @@ pub(super) fn copy_subtree(
         return write_first(transaction, extent, part);
     }
     // A write over the whole span needs no old bytes. One large extent replaces the subtree.
-    if whole && level <= MAX_LEAF_LEVEL {
+    if whole && level <= MAX_LEAF_POINTER_LEVEL {
         match transaction.allocate(span(level)) {
             Ok(extent) => {
                 part.store(transaction, extent.addr)?;
@@ -195,7 +197,7 @@ pub(super) fn copy_subtree(
 /// Stores `part`, and zeros around it, into an unwritten extent. The bytes are stored in place, because no
 /// reader sees the bytes of an unwritten extent.
 fn write_first(transaction: &mut Transaction<'_>, extent: Extent, part: FilePart<'_>) -> Result<Pointer> {
-    transaction.volume().require_own(extent)?;
+    transaction.volume().require_possible_extent(extent)?;
     compose(transaction, extent, extent.bytes(), None, 0, part)?;
     Ok(Pointer::leaf(extent))
 }

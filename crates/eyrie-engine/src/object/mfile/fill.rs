@@ -12,8 +12,8 @@ use super::copy::{compose, copy_page, raise};
 use super::own::own_copy;
 use super::part::FilePart;
 use super::tree::{
-    COPY_WHOLE_BYTES, FileTree, MAX_LEAF_LEVEL, STORAGE_MAX, Subtree, TreeNode, Under, height_for, root_over,
-    slot_of, span, start_of,
+    COPY_WHOLE_BYTES, FileTree, MAX_LEAF_POINTER_LEVEL, STORAGE_MAX, Subtree, TreeNode, Under, height_for,
+    root_over, slot_of, span, start_of,
 };
 use super::visit::retire_under;
 use crate::extent::Extent;
@@ -96,9 +96,9 @@ pub enum AllocatedAs {
     Zeros,
 }
 
-/// Prepares storage for the bytes from `offset` to `end`, which may be past the new size `to`. The new size
-/// is at least the old size. Returns the new root, which the caller publishes together with the new size in
-/// the header's hot line.
+/// Prepares storage for the bytes from `offset` to `end`, which may be past `new_size`. The new size is at
+/// least the old size. Returns the new root, which the caller publishes together with the new size in the
+/// header's hot line.
 ///
 /// # Errors
 /// `NoSpace`, `Corrupt`, `Fault`. The file is unchanged after an error.
@@ -106,23 +106,24 @@ pub fn allocate(
     transaction: &mut Transaction<'_>,
     selector: Selector,
     file: FileTree,
-    to: u64,
+    new_size: u64,
     (offset, end): (u64, u64),
     wanted: AllocatedAs,
 ) -> Result<Pointer> {
     let (zeros, own) = (wanted == AllocatedAs::Zeros, wanted == AllocatedAs::OwnStorage);
     let range = FileRange { start: offset, end };
-    let is_past = range.is_past(to);
-    // The slots past the end get a meaning with the commit, and must not lead to storage that a failed append
-    // once stored there.
+    let is_past = range.is_past(new_size);
+    // With the commit, the slots past the end of the file get a meaning. A failed append may have left
+    // pointers in these slots, so they are cleared first.
     let file = match is_past {
         true if broken(SafetyRule::SlotsPastTheEndBecomeHoles) => file,
         true => file.with_root(clear_past(transaction, file, u64::MAX)?),
-        false => file.with_root(clear_past(transaction, file, to)?),
+        false => file.with_root(clear_past(transaction, file, new_size)?),
     };
     let space = transaction.volume().space();
     let mut nodes = space.most_extents();
-    let valid = if is_past { STORAGE_MAX } else { file.storage_end().max(to).next_multiple_of(PAGE_SIZE) };
+    let valid =
+        if is_past { STORAGE_MAX } else { file.storage_end().max(new_size).next_multiple_of(PAGE_SIZE) };
     let missing = missing(transaction.medium(), FileTree { size: valid, ..file }, range, own, &mut nodes)?;
     if missing > space.usage().free {
         return Err(Error::NoSpace);
@@ -133,7 +134,7 @@ pub fn allocate(
     // A reused leaf becomes unwritten, and a later write stores into an unwritten leaf in place. But the
     // bytes that a view of a sealed file shows must stay unchanged. Therefore a sealed file reuses no leaf.
     let how = if zeros { FillMode::Zeros { reuse: !selector.sealed() } } else { FillMode::Storage { own } };
-    fill(transaction, file, to, range, how)
+    fill(transaction, file, new_size, range, how)
 }
 
 /// Returns the number of bytes of a range that need new storage: those without storage, and if `own` also
@@ -192,18 +193,18 @@ fn single_extent(file: FileTree) -> Result<Option<Extent>> {
 }
 
 /// Returns the new root of a file whose `range` is filled according to `how`. The range is not empty. The
-/// file gets the size `to`. If the file has storage past this size afterwards, no slot of its nodes is
+/// file gets the size `new_size`. If the file has storage past this size afterwards, no slot of its nodes is
 /// garbage.
 fn fill(
     transaction: &mut Transaction<'_>,
     mut file: FileTree,
-    to: u64,
+    new_size: u64,
     mut range: FileRange,
     how: FillMode,
 ) -> Result<Pointer> {
-    let preallocated = file.root.is_preallocated() || range.is_past(to);
-    // A single extent has storage past the last page of the file only if its size class is larger than the
-    // file.
+    let preallocated = file.root.is_preallocated() || range.is_past(new_size);
+    // A single extent may be longer than the file, for example because of its size class. Its bytes past the
+    // last page of the file are not storage that `fallocate` has allocated.
     if let Some(extent) = single_extent(file)? {
         let visible = file.size.min(extent.bytes());
         let keeps = matches!(how, FillMode::Storage { .. });
@@ -214,7 +215,8 @@ fn fill(
             file = file.with_root(Pointer::NULL);
         } else if !preallocated
             && !must_copy
-            && let Some(new) = fill_single(transaction, (file.root, extent), (file.size, to), range, how)?
+            && let Some(new) =
+                fill_single(transaction, (file.root, extent), (file.size, new_size), range, how)?
         {
             return Ok(new);
         }
@@ -229,7 +231,7 @@ fn fill(
         height = height.max(height_for(range.end));
     }
     let grown = raise(transaction, file, height)?;
-    let new = refill(transaction, grown, range, if preallocated { STORAGE_MAX } else { to }, how)?;
+    let new = refill(transaction, grown, range, if preallocated { STORAGE_MAX } else { new_size }, how)?;
     if new.is_null() { Ok(new) } else { root_over(transaction, new, height, preallocated) }
 }
 
@@ -311,7 +313,7 @@ fn refill(
     }
     // A span that the file fills only in part gets a node instead of a large leaf. An append then fills the
     // slots of the node. For a preallocated file, `size` is `STORAGE_MAX`, so every span counts as full.
-    let is_large = whole && level <= MAX_LEAF_LEVEL && size >= span(level);
+    let is_large = whole && level <= MAX_LEAF_POINTER_LEVEL && size >= span(level);
     if matches!(old, Under::Hole) && (level == 0 || is_large) {
         match transaction.allocate(span(level)) {
             Ok(extent) => return Ok(Pointer::unwritten(extent)),

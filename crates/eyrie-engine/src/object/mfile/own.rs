@@ -1,11 +1,11 @@
-//! Pages of a file's own: the changes of a file that store bytes in place ask here if another pointer may
-//! lead to the page.
+//! Pages to which only one pointer leads. A change that stores bytes in place asks here if another pointer
+//! may lead to the page.
 
 use eyrie_medium::PAGE_SIZE;
 use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::copy::tree_over;
-use super::leaf::{FoundLeaf, find_leaf};
+use super::leaf::{SpanContents, find_leaf};
 use super::part::FilePart;
 use super::tree::{COPY_WHOLE_BYTES, FileTree, MAX_HEIGHT, span};
 use crate::Result;
@@ -26,14 +26,15 @@ fn find_shared(transaction: &Transaction<'_>, file: FileTree, offset: u64) -> Re
         0 => Ok(file.root_extent()?.is_some_and(|extent| offset < extent.bytes() && file.root.is_shared())),
         height if height <= MAX_HEIGHT && offset < span(height) => {
             let found = find_leaf(transaction.medium(), file.subtree(), offset, 0)?;
-            Ok(matches!(found, FoundLeaf::Pages(page) if page.is_shared()))
+            Ok(matches!(found, SpanContents::Pages(page) if page.is_shared()))
         }
         _ => Ok(false),
     }
 }
 
-/// Returns the file with a last page of its own, if bytes are to be stored past its end. The commit publishes
-/// the new root, which is the present one if the bytes past the end are in no shared page.
+/// Returns the file with a last page to which no other pointer leads, so that the caller can store bytes past
+/// the end in place. The commit publishes the new root. The root stays the same if the bytes past the end are
+/// in no shared page.
 #[inline]
 pub(super) fn with_own_tail(transaction: &mut Transaction<'_>, file: FileTree) -> Result<FileTree> {
     if transaction.volume().space().has_shared_pages() { own_tail(transaction, file) } else { Ok(file) }
@@ -42,7 +43,8 @@ pub(super) fn with_own_tail(transaction: &mut Transaction<'_>, file: FileTree) -
 #[cold]
 fn own_tail(transaction: &mut Transaction<'_>, file: FileTree) -> Result<FileTree> {
     let size = file.size;
-    // A tree has pages past its last one only if they are unwritten, but a single extent may have such pages.
+    // All pages that a tree has past the last page of the file are unwritten, so they are not shared. But a
+    // single extent may have shared pages there.
     let may_share = !size.is_multiple_of(PAGE_SIZE) || file.root.height() == 0;
     if !may_share || !find_shared(transaction, file, size)? || broken(SafetyRule::SharedTailIsCopied) {
         return Ok(file);

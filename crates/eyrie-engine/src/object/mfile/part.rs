@@ -62,8 +62,8 @@ impl<'a> FilePart<'a> {
         self.offset + self.data.len() as u64
     }
 
-    /// Returns the bytes before `at` and the bytes from `at` on, with the same meaning of the offset. `at` is
-    /// at the start of the part or past it.
+    /// Returns the bytes before `at`, and the bytes from `at` on. The offsets of both results count from the
+    /// same point as the offset of this part. `at` is at the start of the part or past it.
     pub(super) fn split(self, at: u64) -> (FilePart<'a>, FilePart<'a>) {
         let (before, after) = self.data.split_at(self.data.len().min((at - self.offset) as usize));
         (FilePart { data: before, ..self }, FilePart { offset: at, data: after, ..self })

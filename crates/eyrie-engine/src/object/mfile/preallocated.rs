@@ -66,7 +66,7 @@ pub(super) fn clear_tail(
     to: u64,
 ) -> Result<Option<(Extent, u64)>> {
     let FilePiece::Data(extent, from) = find(transaction.medium(), file, file.size)? else { return Ok(None) };
-    transaction.volume().require_own(extent)?;
+    transaction.volume().require_possible_extent(extent)?;
     let start = file.size - from;
     let len = to.min(start + extent.bytes()).saturating_sub(file.size);
     if len > 0 {
@@ -75,10 +75,11 @@ pub(super) fn clear_tail(
     Ok(Some((extent, start)))
 }
 
-/// Retires the storage from `from` on, at a page boundary, and changes no node. The caller commits a root
-/// without the mark, so that the slots from `from` on become garbage. Therefore a full volume has room for
-/// this change. Returns false, and retires nothing, if a leaf of several pages must be divided instead.
-/// Pointers from `end` on have no meaning. Both offsets count from the start of the subtree.
+/// Retires the storage from `from` on. `from` is a multiple of the page size. Changes no node: the caller
+/// commits a root without the mark, so that the slots from `from` on become garbage. Therefore this change
+/// needs no new storage, and succeeds in a full volume. Returns false, and retires nothing, if a leaf of
+/// several pages must be divided instead. Pointers from `end` on have no meaning. Both offsets count from the
+/// start of the subtree.
 pub(super) fn retire_past(
     transaction: &mut Transaction<'_>,
     subtree: Subtree,

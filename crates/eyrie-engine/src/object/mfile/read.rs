@@ -6,7 +6,7 @@ use std::cell::Cell;
 use eyrie_medium::{Addr, Medium, PAGE_SIZE};
 
 use super::tree::{
-    FANOUT, FileTree, MAX_HEIGHT, MAX_LEAF_LEVEL, Subtree, Under, slot_addr, slot_of, span, start_of,
+    FANOUT, FileTree, MAX_HEIGHT, MAX_LEAF_POINTER_LEVEL, Subtree, Under, slot_addr, slot_of, span, start_of,
 };
 use crate::extent::Extent;
 use crate::object::pointer::Pointer;
@@ -113,7 +113,7 @@ fn read_piece(medium: &Medium, piece: FilePiece, out: &mut [u8]) -> Result<()> {
 }
 
 /// A copy is extended by neighbouring pieces until it has at least this number of bytes.
-const COPY_BYTES: u64 = span(MAX_LEAF_LEVEL);
+const COPY_BYTES: u64 = span(MAX_LEAF_POINTER_LEVEL);
 
 /// Reads several pieces, of which the first one is `piece`. Pieces with consecutive addresses are read by one
 /// copy. The beginning of the next piece is fetched into the caches during each copy.

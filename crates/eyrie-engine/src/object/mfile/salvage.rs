@@ -34,8 +34,8 @@ pub(crate) struct SalvagedData {
 
 /// Calls `visit` with the parts of a file, in the order of their offsets. The pass continues after a damaged
 /// part. It shows no node twice, and so it terminates even if damaged pointers form a cycle. It shows no
-/// extent twice, except shared ones. It shows no more bytes of extents that are not shared than the volume
-/// has.
+/// extent twice, except shared ones. The total length of the extents that are not shared is limited by the
+/// size of the volume.
 ///
 /// # Errors
 /// The errors of `visit`.
@@ -45,8 +45,8 @@ pub fn salvage(
     visit: &mut dyn FnMut(SalvagedPart) -> Result<()>,
 ) -> Result<()> {
     let (root, size) = (file.root, file.size);
-    let room = medium.segment_sizes().sum();
-    let mut walk = SalvageWalk { medium, size, room, seen: HashSet::new(), visit };
+    let bytes_left = medium.segment_sizes().sum();
+    let mut walk = SalvageWalk { medium, size, bytes_left, seen: HashSet::new(), visit };
     if size == 0 {
         return Ok(());
     }
@@ -65,7 +65,7 @@ struct SalvageWalk<'a> {
     medium: &'a Medium,
     size: u64,
     /// Number of bytes that may still be shown. The limit is the size of the volume.
-    room: u64,
+    bytes_left: u64,
     seen: HashSet<Addr>,
     visit: &'a mut dyn FnMut(SalvagedPart) -> Result<()>,
 }
@@ -84,11 +84,11 @@ impl SalvageWalk<'_> {
         if !self.seen.insert(extent.addr) {
             return self.lost(start, len, Error::corrupt(extent.addr, "extent that occurs twice in a file"));
         }
-        if len > self.room {
+        if len > self.bytes_left {
             let what = "more bytes of a file than the volume has room for";
             return self.lost(start, len, Error::corrupt(extent.addr, what));
         }
-        self.room -= len;
+        self.bytes_left -= len;
         (self.visit)(part)
     }
 

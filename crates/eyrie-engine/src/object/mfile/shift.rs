@@ -31,7 +31,13 @@ pub fn collapse(
     shift(
         transaction,
         file,
-        ShiftedRange { end: file.storage_end(), offset, resumes: offset + length, length, inserts: false },
+        ShiftedRange {
+            storage_end: file.storage_end(),
+            offset,
+            moves_from: offset + length,
+            length,
+            inserts: false,
+        },
     )
 }
 
@@ -51,7 +57,7 @@ pub fn insert(
     shift(
         transaction,
         file,
-        ShiftedRange { end: file.storage_end(), offset, resumes: offset, length, inserts: true },
+        ShiftedRange { storage_end: file.storage_end(), offset, moves_from: offset, length, inserts: true },
     )
 }
 
@@ -59,11 +65,11 @@ pub fn insert(
 #[derive(Clone, Copy)]
 struct ShiftedRange {
     /// Pointers of the old tree from this offset on have no meaning.
-    end: u64,
+    storage_end: u64,
     /// Bytes before this offset stay in place.
     offset: u64,
-    /// Bytes from this offset on move. Bytes between `offset` and `resumes` are removed.
-    resumes: u64,
+    /// Bytes from this offset on move. Bytes between `offset` and `moves_from` are removed.
+    moves_from: u64,
     length: u64,
     /// True if bytes move towards the end of the file, false if they move towards the start.
     inserts: bool,
@@ -84,9 +90,9 @@ impl ShiftedRange {
         let end = start.saturating_add(len);
         if end <= self.offset {
             ShiftTarget::At(start)
-        } else if start >= self.resumes {
+        } else if start >= self.moves_from {
             ShiftTarget::At(if self.inserts { start + self.length } else { start - self.length })
-        } else if start >= self.offset && end <= self.resumes {
+        } else if start >= self.offset && end <= self.moves_from {
             ShiftTarget::Nowhere
         } else {
             ShiftTarget::Apart
@@ -101,7 +107,8 @@ fn shift(transaction: &mut Transaction<'_>, file: FileTree, shift: ShiftedRange)
         height => span(height),
     };
     let preallocated = root.is_preallocated();
-    let reach = if preallocated { end_of_storage(transaction.medium(), file)? } else { shift.end.min(held) };
+    let reach =
+        if preallocated { end_of_storage(transaction.medium(), file)? } else { shift.storage_end.min(held) };
     if shift.inserts && reach > STORAGE_MAX - shift.length {
         return Err(Error::Invalid("storage past the end would move past the largest offset"));
     }
@@ -127,13 +134,13 @@ fn rebuild(
     start: u64,
 ) -> Result<()> {
     let Subtree { pointer, level, .. } = subtree;
-    if pointer.is_null() || start >= shift.end {
+    if pointer.is_null() || start >= shift.storage_end {
         return Ok(());
     }
     match shift.target(start, span(level)) {
         // The new location is aligned to the span, so the subtree is reused as a whole.
         ShiftTarget::At(place) if place % span(level) == 0 => builder.put(transaction, level, place, pointer),
-        ShiftTarget::Nowhere => retire_under(transaction, subtree, shift.end - start),
+        ShiftTarget::Nowhere => retire_under(transaction, subtree, shift.storage_end - start),
         ShiftTarget::At(_) | ShiftTarget::Apart => {
             let old = subtree.look()?;
             let node = TreeNode::copy_for_change(transaction, old, level)?;

@@ -98,7 +98,7 @@ impl<'v> LooseFile<'v> {
         self.change(end, |transaction, file, selector| {
             Ok(match write(transaction, selector, file, offset, data)? {
                 FileChange::Root(root, _) => root,
-                FileChange::Below => file.root,
+                FileChange::BelowRoot => file.root,
             })
         });
     }
@@ -279,7 +279,7 @@ fn oversized_allocation_fails_at_once() {
     }
 }
 
-/// Appends pages to two files in turns, so that neighbours in a file are not neighbours in memory.
+/// Appends pages to two files in turn, so that neighbours in a file are not neighbours in memory.
 fn interleaved<'v>(volume: &'v Volume, pages: u64) -> [LooseFile<'v>; 2] {
     let mut files = [LooseFile::new(volume), LooseFile::new(volume)];
     for page in 0..pages {
@@ -293,7 +293,7 @@ fn pages_of_a_large_write_are_neighbours() {
     let volume = volume(32 << 20);
     let [mut file, _other] = interleaved(&volume, 600);
     let mut expected = file.bytes();
-    // Neither end of the range is the end of a page, and the range goes from one lowest node to the next.
+    // Neither end of the range is at a page boundary, and the range goes from one lowest node to the next.
     let (offset, data) = (300 * PAGE_SIZE - 100, vec![0xab; 250 * 4096 + 300]);
     file.write(offset, &data);
     expected[offset as usize..][..data.len()].copy_from_slice(&data);

@@ -19,7 +19,7 @@ pub const FANOUT: usize = 512;
 pub(crate) const MAX_HEIGHT: u8 = 6;
 /// The highest level at which a pointer may be a leaf. A leaf at this level has 2 MiB, the size of a large
 /// page of the processor.
-pub(crate) const MAX_LEAF_LEVEL: u8 = 1;
+pub(crate) const MAX_LEAF_POINTER_LEVEL: u8 = 1;
 /// Maximum size of a root extent that a change copies whole. If a change must copy a part of a larger extent,
 /// the file becomes a tree. A tree needs a node besides its pages, and a small file would waste the space of
 /// the node.
@@ -177,7 +177,7 @@ fn under(pointer: Pointer, level: u8, at: Addr) -> Result<Under> {
         return Err(Error::corrupt(at, "pointer with unknown flags"));
     }
     if pointer.is_leaf() {
-        if level > MAX_LEAF_LEVEL || extent.bytes() != span(level) {
+        if level > MAX_LEAF_POINTER_LEVEL || extent.bytes() != span(level) {
             return Err(Error::corrupt(at, "leaf with the wrong size for its level"));
         }
         return Ok(match pointer.is_unwritten() {
@@ -324,7 +324,7 @@ pub(crate) fn split_bytes(
     while done < bytes {
         let piece = child_span.min(bytes - done);
         let at = addr.add(done);
-        let pointer = if level - 1 <= MAX_LEAF_LEVEL && piece == child_span {
+        let pointer = if level - 1 <= MAX_LEAF_POINTER_LEVEL && piece == child_span {
             let class =
                 Class::fitting(piece).ok_or_else(|| Error::corrupt(addr, "leaf of an impossible size"))?;
             leaf.piece(Extent { addr: at, class })

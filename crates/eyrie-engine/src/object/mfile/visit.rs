@@ -7,8 +7,8 @@ use crate::extent::{Class, Extent};
 use crate::transaction::Transaction;
 use crate::{Error, Result};
 
-/// Calls `visit` with every extent of a file, nodes and leaves, and with true if the pointer to it has the
-/// shared bit. Skips slots that have no meaning.
+/// Calls `visit` for every extent of a file, that is, for its nodes and leaves. The second argument of
+/// `visit` is true if the pointer to the extent has the shared bit. Skips slots that have no meaning.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `visit`.

@@ -88,13 +88,13 @@ fn overwrite_word(
         && (!is_shared_at(transaction, file, offset)? || broken(SafetyRule::SharedBytesStay))
     {
         // The pointer may be damaged. Refuse to store outside the space for extents.
-        transaction.volume().require_own(extent)?;
+        transaction.volume().require_possible_extent(extent)?;
         let addr = extent.addr.add(from);
         let mut word = transaction.medium().load(addr)?.to_le_bytes();
         let first = (offset % 8) as usize;
         word[first..first + data.len()].copy_from_slice(data);
         transaction.word(addr, u64::from_le_bytes(word));
-        return Ok(Some(FileChange::Below));
+        return Ok(Some(FileChange::BelowRoot));
     }
     Ok(None)
 }

@@ -238,7 +238,8 @@ fn damaged_xattr_block_gives_errors_or_answers() {
         attributes.damage(0, &noise.collect::<Vec<u8>>());
         look();
     }
-    // Nearly all of the 300 blocks of noise are corrupt. The others are blocks with one damaged byte.
+    // Nearly all of the 300 blocks of noise are corrupt. The other errors come from blocks with one damaged
+    // byte.
     assert!(errors > 400, "{errors} errors");
 }
 

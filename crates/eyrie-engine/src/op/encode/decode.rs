@@ -4,9 +4,9 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::layout::{
     self, BatchFields, CloneRangeFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields,
-    FallocateFields, HEADER_SIZE, LinkFields, MarkAccessFields, NameFields, OpRecordHeader, PutFields,
-    RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields,
-    present,
+    FallocateFields, HEADER_SIZE, LinkFields, MarkAccessFields, NameFields, OpKind, OpRecordHeader,
+    PutFields, RenameFields, SetAttributesFields, SetSizeFields, TimeFields, VERSION, WhiteoutFields,
+    XattrFields, present,
 };
 use crate::op::{AclKind, Whiteout};
 use crate::{
@@ -69,24 +69,25 @@ pub fn decode(bytes: &[u8]) -> Result<(Decoded<'_>, usize)> {
     decode_record(bytes, true)
 }
 
-/// Decodes as [`decode`] does, but ignores the checksum of the record. The bytes are still untrusted.
+/// Decodes as [`decode`] does, but ignores the checksum of the record. The checksums of a batch's parts are
+/// still checked. The bytes are still untrusted.
 ///
 /// # Errors
-/// As [`decode`], except `Checksum`.
+/// As [`decode`]. `Checksum` only for a part of a batch.
 pub fn decode_unsummed(bytes: &[u8]) -> Result<(Decoded<'_>, usize)> {
     decode_record(bytes, false)
 }
 
 fn decode_record(bytes: &[u8], is_summed: bool) -> Result<(Decoded<'_>, usize)> {
-    let (tag, mut body, length) = open(bytes, is_summed)?;
-    let form = if tag == Tag::Batch { body.batch()? } else { Form::Single(body.single(tag)?) };
+    let (op_kind, mut body, length) = open(bytes, is_summed)?;
+    let form = if op_kind == OpKind::Batch { body.batch()? } else { Form::Single(body.single(op_kind)?) };
     body.end()?;
     Ok((Decoded { form }, length))
 }
 
 /// Checks the record at the start of `bytes`, with its checksum if `is_summed`. Returns its kind, its body
 /// and its length.
-fn open(bytes: &[u8], is_summed: bool) -> Result<(Tag, RecordBody<'_>, usize)> {
+fn open(bytes: &[u8], is_summed: bool) -> Result<(OpKind, RecordBody<'_>, usize)> {
     let (header, _) = OpRecordHeader::ref_from_prefix(bytes).map_err(|_| DecodeError::Truncated)?;
     let length = usize::try_from(header.length.get()).map_err(|_| DecodeError::Truncated)?;
     let record = bytes.get(..length).ok_or(DecodeError::Truncated)?;
@@ -99,8 +100,8 @@ fn open(bytes: &[u8], is_summed: bool) -> Result<(Tag, RecordBody<'_>, usize)> {
         return Err(DecodeError::Version(header.version.get()));
     }
     let kind = header.kind.get();
-    let tag = Tag::from_raw(kind).ok_or(DecodeError::Kind(kind))?;
-    Ok((tag, RecordBody(body), length))
+    let op_kind = OpKind::from_raw(kind).ok_or(DecodeError::Kind(kind))?;
+    Ok((op_kind, RecordBody(body), length))
 }
 
 /// The undecoded rest of a record's body.
@@ -133,18 +134,18 @@ impl<'a> RecordBody<'a> {
         // The list grows by one part at a time. Therefore a forged count causes no large allocation.
         let mut ops = Vec::new();
         for _ in 0..fields.count.get() {
-            let (tag, mut body, length) = open(self.0, true)?;
-            ops.push(body.single(tag)?);
+            let (op_kind, mut body, length) = open(self.0, true)?;
+            ops.push(body.single(op_kind)?);
             body.end()?;
             self.0 = &self.0[length..];
         }
         Ok(Form::Batch { dir: id(fields.dir)?, ops, time: time(fields.stamp)? })
     }
 
-    fn single(&mut self, tag: Tag) -> Result<Op<'a>> {
-        Ok(match tag {
-            Tag::Create => self.create()?,
-            Tag::CreateUnnamed => {
+    fn single(&mut self, op_kind: OpKind) -> Result<Op<'a>> {
+        Ok(match op_kind {
+            OpKind::Create => self.create()?,
+            OpKind::CreateUnnamed => {
                 let fields: &CreateUnnamedFields = self.fields()?;
                 Op::CreateUnnamed {
                     dir: id(fields.dir)?,
@@ -154,48 +155,48 @@ impl<'a> RecordBody<'a> {
                     time: time(fields.stamp)?,
                 }
             }
-            Tag::Link => {
+            OpKind::Link => {
                 let fields: &LinkFields = self.fields()?;
                 let name = self.name(fields.name_size)?;
                 Op::Link { dir: id(fields.dir)?, name, id: id(fields.id)?, time: time(fields.stamp)? }
             }
-            Tag::Unlink | Tag::RemoveDirectory | Tag::Erase => {
+            OpKind::Unlink | OpKind::RemoveDirectory | OpKind::Erase => {
                 let fields: &NameFields = self.fields()?;
                 let name = self.name(fields.name_size)?;
                 let (dir, time) = (id(fields.dir)?, time(fields.stamp)?);
-                match tag {
-                    Tag::Unlink => Op::Unlink { dir, name, time },
-                    Tag::RemoveDirectory => Op::RemoveDirectory { dir, name, time },
+                match op_kind {
+                    OpKind::Unlink => Op::Unlink { dir, name, time },
+                    OpKind::RemoveDirectory => Op::RemoveDirectory { dir, name, time },
                     _ => Op::Erase { dir, name, time },
                 }
             }
-            Tag::Rename => self.rename()?,
-            Tag::Write | Tag::Append => {
+            OpKind::Rename => self.rename()?,
+            OpKind::Write | OpKind::Append => {
                 let fields: &DataFields = self.fields()?;
                 let data = self.bytes(fields.data_size.get())?;
                 let (id, offset, time) = (id(fields.id)?, fields.offset.get(), time(fields.stamp)?);
                 let set_ids = set_ids(fields.set_ids)?;
-                match tag {
-                    Tag::Write => Op::Write { id, offset, data, set_ids, time },
+                match op_kind {
+                    OpKind::Write => Op::Write { id, offset, data, set_ids, time },
                     _ if offset == 0 => Op::Append { id, data, set_ids, time },
                     _ => return Err(DecodeError::Malformed("an append with an offset")),
                 }
             }
-            Tag::SetSize => {
+            OpKind::SetSize => {
                 let fields: &SetSizeFields = self.fields()?;
                 let (size, set_ids) = (fields.size.get(), set_ids(fields.set_ids)?);
                 Op::SetSize { id: id(fields.id)?, size, set_ids, time: time(fields.stamp)? }
             }
-            Tag::Fallocate => self.fallocate()?,
-            Tag::CloneRange => self.clone_range()?,
-            Tag::SetAttributes => self.set_attributes()?,
-            Tag::MarkAccess => {
+            OpKind::Fallocate => self.fallocate()?,
+            OpKind::CloneRange => self.clone_range()?,
+            OpKind::SetAttributes => self.set_attributes()?,
+            OpKind::MarkAccess => {
                 let fields: &MarkAccessFields = self.fields()?;
                 Op::MarkAccess { id: id(fields.id)?, time: time(fields.stamp)? }
             }
-            Tag::SetXattr | Tag::RemoveXattr => self.xattr(tag)?,
-            Tag::SetAcl => self.acl()?,
-            Tag::Put => {
+            OpKind::SetXattr | OpKind::RemoveXattr => self.xattr(op_kind)?,
+            OpKind::SetAcl => self.acl()?,
+            OpKind::Put => {
                 let fields: &PutFields = self.fields()?;
                 Op::Put {
                     dir: id(fields.dir)?,
@@ -206,12 +207,12 @@ impl<'a> RecordBody<'a> {
                     time: time(fields.stamp)?,
                 }
             }
-            Tag::Expect => {
+            OpKind::Expect => {
                 let fields: &ExpectFields = self.fields()?;
                 let condition = condition(fields.condition, fields.version.map(layout::U64::get))?;
                 Op::Expect { dir: id(fields.dir)?, name: self.name(fields.name_size)?, condition }
             }
-            Tag::Batch => return Err(DecodeError::Malformed("a batch within a batch")),
+            OpKind::Batch => return Err(DecodeError::Malformed("a batch within a batch")),
         })
     }
 
@@ -300,18 +301,18 @@ impl<'a> RecordBody<'a> {
         })
     }
 
-    fn xattr(&mut self, tag: Tag) -> Result<Op<'a>> {
+    fn xattr(&mut self, op_kind: OpKind) -> Result<Op<'a>> {
         let fields: &XattrFields = self.fields()?;
         let name = self.name(fields.name_size)?;
         let value = self.bytes(fields.value_size.get())?;
         let (id, time) = (id(fields.id)?, time(fields.stamp)?);
         let mode = match fields.mode.get() {
-            0 if tag == Tag::RemoveXattr && value.is_empty() => {
+            0 if op_kind == OpKind::RemoveXattr && value.is_empty() => {
                 return Ok(Op::RemoveXattr { id, name, time });
             }
-            layout::XATTR_SET if tag == Tag::SetXattr => XattrMode::Set,
-            layout::XATTR_CREATE if tag == Tag::SetXattr => XattrMode::Create,
-            layout::XATTR_REPLACE if tag == Tag::SetXattr => XattrMode::Replace,
+            layout::XATTR_SET if op_kind == OpKind::SetXattr => XattrMode::Set,
+            layout::XATTR_CREATE if op_kind == OpKind::SetXattr => XattrMode::Create,
+            layout::XATTR_REPLACE if op_kind == OpKind::SetXattr => XattrMode::Replace,
             _ => return Err(DecodeError::Malformed("mode or value of an extended attribute")),
         };
         Ok(Op::SetXattr { id, name, value, mode, time })

@@ -17,7 +17,7 @@ pub(super) struct OpRecordHeader {
     /// CRC-32C of the whole record without this field.
     pub(super) checksum: U32,
     pub(super) version: U16,
-    /// A [`Tag`].
+    /// An [`OpKind`].
     pub(super) kind: U16,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn checksum(record: &[u8]) -> u32 {
 /// The kind of Op in a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
-pub(super) enum Tag {
+pub(super) enum OpKind {
     Create = 1,
     Link = 2,
     Unlink = 3,
@@ -63,31 +63,31 @@ pub(super) enum Tag {
     CloneRange = 20,
 }
 
-impl Tag {
-    pub(super) fn from_raw(raw: u16) -> Option<Tag> {
-        const ALL: [Tag; 20] = [
-            Tag::Create,
-            Tag::Link,
-            Tag::Unlink,
-            Tag::RemoveDirectory,
-            Tag::Rename,
-            Tag::Write,
-            Tag::Append,
-            Tag::SetSize,
-            Tag::SetAttributes,
-            Tag::Put,
-            Tag::Erase,
-            Tag::Batch,
-            Tag::SetXattr,
-            Tag::RemoveXattr,
-            Tag::Fallocate,
-            Tag::Expect,
-            Tag::SetAcl,
-            Tag::CreateUnnamed,
-            Tag::MarkAccess,
-            Tag::CloneRange,
+impl OpKind {
+    pub(super) fn from_raw(raw: u16) -> Option<OpKind> {
+        const ALL: [OpKind; 20] = [
+            OpKind::Create,
+            OpKind::Link,
+            OpKind::Unlink,
+            OpKind::RemoveDirectory,
+            OpKind::Rename,
+            OpKind::Write,
+            OpKind::Append,
+            OpKind::SetSize,
+            OpKind::SetAttributes,
+            OpKind::Put,
+            OpKind::Erase,
+            OpKind::Batch,
+            OpKind::SetXattr,
+            OpKind::RemoveXattr,
+            OpKind::Fallocate,
+            OpKind::Expect,
+            OpKind::SetAcl,
+            OpKind::CreateUnnamed,
+            OpKind::MarkAccess,
+            OpKind::CloneRange,
         ];
-        ALL.into_iter().find(|&tag| tag as u16 == raw)
+        ALL.into_iter().find(|&kind| kind as u16 == raw)
     }
 }
 

@@ -19,9 +19,9 @@ pub use self::decode::{DecodeError, Decoded, decode, decode_unsummed};
 
 use self::layout::{
     BatchFields, CHECKSUM_AT, CloneRangeFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields,
-    FallocateFields, HEADER_SIZE, LinkFields, MarkAccessFields, NameFields, OpRecordHeader, PutFields,
-    RenameFields, SetAttributesFields, SetSizeFields, Tag, TimeFields, VERSION, WhiteoutFields, XattrFields,
-    present,
+    FallocateFields, HEADER_SIZE, LinkFields, MarkAccessFields, NameFields, OpKind, OpRecordHeader,
+    PutFields, RenameFields, SetAttributesFields, SetSizeFields, TimeFields, VERSION, WhiteoutFields,
+    XattrFields, present,
 };
 use crate::op::{AclKind, Whiteout};
 use crate::{
@@ -51,49 +51,49 @@ pub fn encode(op: &Op<'_>, out: &mut Vec<u8>) {
 pub fn encode_unsummed(op: &Op<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_SIZE]);
-    let tag = encode_body(op, out);
+    let op_kind = encode_body(op, out);
     let record = &mut out[start..];
     let header = OpRecordHeader {
         length: (record.len() as u64).into(),
         checksum: 0.into(),
         version: VERSION.into(),
-        kind: (tag as u16).into(),
+        kind: (op_kind as u16).into(),
     };
     record[..HEADER_SIZE].copy_from_slice(header.as_bytes());
 }
 
-fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
+fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> OpKind {
     match *op {
         Op::Create { dir, name, id, owner, content, time } => {
             encode_create(out, dir, name, id, owner, content, time)
         }
         Op::CreateUnnamed { dir, id, owner, linkable, time } => {
-            let (owner, linkable) = (owner_fields(owner), u32::from(linkable).into());
-            let fields =
-                CreateUnnamedFields { dir: raw(dir), id: raw(id), owner, linkable, stamp: stamp(time) };
-            put(out, &fields, &[]);
-            Tag::CreateUnnamed
+            let (dir, id, owner) = (raw(dir), raw(id), owner_fields(owner));
+            let linkable = u32::from(linkable).into();
+            put(out, &CreateUnnamedFields { dir, id, owner, linkable, stamp: stamp(time) }, &[]);
+            OpKind::CreateUnnamed
         }
         Op::Link { dir, name, id, time } => {
-            let fields =
-                LinkFields { dir: raw(dir), id: raw(id), name_size: length(name.len()), stamp: stamp(time) };
-            put(out, &fields, &[name]);
-            Tag::Link
+            let name_size = length(name.len());
+            put(out, &LinkFields { dir: raw(dir), id: raw(id), name_size, stamp: stamp(time) }, &[name]);
+            OpKind::Link
         }
-        Op::Unlink { dir, name, time } => encode_name(out, Tag::Unlink, dir, name, time),
-        Op::RemoveDirectory { dir, name, time } => encode_name(out, Tag::RemoveDirectory, dir, name, time),
-        Op::Erase { dir, name, time } => encode_name(out, Tag::Erase, dir, name, time),
+        Op::Unlink { dir, name, time } => encode_name(out, OpKind::Unlink, dir, name, time),
+        Op::RemoveDirectory { dir, name, time } => encode_name(out, OpKind::RemoveDirectory, dir, name, time),
+        Op::Erase { dir, name, time } => encode_name(out, OpKind::Erase, dir, name, time),
         Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time } => {
             encode_rename(out, (from_dir, from_name), (to_dir, to_name), mode, whiteout, time)
         }
         Op::Write { id, offset, data, set_ids, time } => {
-            encode_data(out, Tag::Write, id, offset, data, set_ids, time)
+            encode_data(out, OpKind::Write, id, offset, data, set_ids, time)
         }
-        Op::Append { id, data, set_ids, time } => encode_data(out, Tag::Append, id, 0, data, set_ids, time),
+        Op::Append { id, data, set_ids, time } => {
+            encode_data(out, OpKind::Append, id, 0, data, set_ids, time)
+        }
         Op::SetSize { id, size, set_ids, time } => {
             let set_ids = set_ids_number(set_ids).into();
             put(out, &SetSizeFields { id: raw(id), size: size.into(), set_ids, stamp: stamp(time) }, &[]);
-            Tag::SetSize
+            OpKind::SetSize
         }
         Op::Fallocate { id, mode, offset, length, set_ids, time } => {
             encode_fallocate(out, id, mode, (offset, length), set_ids, time)
@@ -109,19 +109,19 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
                 stamp: stamp(time),
             };
             put(out, &fields, &[]);
-            Tag::CloneRange
+            OpKind::CloneRange
         }
         Op::SetAttributes { id, change, time } => encode_attributes(out, id, change, time),
         Op::MarkAccess { id, time } => {
             put(out, &MarkAccessFields { id: raw(id), stamp: stamp(time) }, &[]);
-            Tag::MarkAccess
+            OpKind::MarkAccess
         }
         Op::SetXattr { id, name, value, mode, time } => {
-            encode_xattr(out, Tag::SetXattr, id, name, value, xattr_mode(mode), time)
+            encode_xattr(out, OpKind::SetXattr, id, name, value, xattr_mode(mode), time)
         }
-        Op::RemoveXattr { id, name, time } => encode_xattr(out, Tag::RemoveXattr, id, name, &[], 0, time),
+        Op::RemoveXattr { id, name, time } => encode_xattr(out, OpKind::RemoveXattr, id, name, &[], 0, time),
         Op::SetAcl { id, kind, acl, drops_set_gid, time } => {
-            encode_xattr(out, Tag::SetAcl, id, &[], acl, acl_mode(kind, drops_set_gid), time)
+            encode_xattr(out, OpKind::SetAcl, id, &[], acl, acl_mode(kind, drops_set_gid), time)
         }
         Op::Put { dir, name, id, owner, data, time } => {
             let fields = PutFields {
@@ -133,13 +133,13 @@ fn encode_body(op: &Op<'_>, out: &mut Vec<u8>) -> Tag {
                 stamp: stamp(time),
             };
             put(out, &fields, &[name, data]);
-            Tag::Put
+            OpKind::Put
         }
         Op::Expect { dir, name, condition } => encode_expect(out, dir, name, condition),
         Op::Batch { dir, ops, time } => {
             put(out, &BatchFields { dir: raw(dir), count: length(ops.len()), stamp: stamp(time) }, &[]);
             ops.iter().for_each(|op| encode(op, out));
-            Tag::Batch
+            OpKind::Batch
         }
     }
 }
@@ -152,7 +152,7 @@ fn encode_create(
     owner: Owner,
     content: Content<'_>,
     time: Time,
-) -> Tag {
+) -> OpKind {
     let (content, size_or_device, bytes) = match content {
         Content::Empty => (layout::CONTENT_EMPTY, 0, &[][..]),
         Content::Bytes(bytes) => (layout::CONTENT_BYTES, bytes.len() as u64, bytes),
@@ -168,12 +168,12 @@ fn encode_create(
         stamp: stamp(time),
     };
     put(out, &fields, &[name, bytes]);
-    Tag::Create
+    OpKind::Create
 }
 
-fn encode_name(out: &mut Vec<u8>, tag: Tag, dir: ObjectId, name: &[u8], time: Time) -> Tag {
+fn encode_name(out: &mut Vec<u8>, op_kind: OpKind, dir: ObjectId, name: &[u8], time: Time) -> OpKind {
     put(out, &NameFields { dir: raw(dir), name_size: length(name.len()), stamp: stamp(time) }, &[name]);
-    tag
+    op_kind
 }
 
 fn encode_rename(
@@ -183,7 +183,7 @@ fn encode_rename(
     mode: RenameMode,
     whiteout: Option<Whiteout>,
     time: Time,
-) -> Tag {
+) -> OpKind {
     let has_whiteout = if whiteout.is_some() { layout::RENAME_HAS_WHITEOUT } else { 0 };
     let fields = RenameFields {
         from_dir: raw(from_dir),
@@ -199,18 +199,18 @@ fn encode_rename(
     }
     out.extend_from_slice(from_name);
     out.extend_from_slice(to_name);
-    Tag::Rename
+    OpKind::Rename
 }
 
 fn encode_data(
     out: &mut Vec<u8>,
-    tag: Tag,
+    op_kind: OpKind,
     id: ObjectId,
     offset: u64,
     data: &[u8],
     set_ids: SetIds,
     time: Time,
-) -> Tag {
+) -> OpKind {
     let fields = DataFields {
         id: raw(id),
         offset: offset.into(),
@@ -219,7 +219,7 @@ fn encode_data(
         stamp: stamp(time),
     };
     put(out, &fields, &[data]);
-    tag
+    op_kind
 }
 
 fn encode_fallocate(
@@ -229,7 +229,7 @@ fn encode_fallocate(
     (offset, length): (u64, u64),
     set_ids: SetIds,
     time: Time,
-) -> Tag {
+) -> OpKind {
     let fields = FallocateFields {
         id: raw(id),
         offset: offset.into(),
@@ -239,10 +239,10 @@ fn encode_fallocate(
         stamp: stamp(time),
     };
     put(out, &fields, &[]);
-    Tag::Fallocate
+    OpKind::Fallocate
 }
 
-fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, time: Time) -> Tag {
+fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, time: Time) -> OpKind {
     let AttributeChange {
         mode,
         size,
@@ -283,18 +283,18 @@ fn encode_attributes(out: &mut Vec<u8>, id: ObjectId, change: AttributeChange, t
         project: project.unwrap_or(0).into(),
     };
     put(out, &fields, &[]);
-    Tag::SetAttributes
+    OpKind::SetAttributes
 }
 
 fn encode_xattr(
     out: &mut Vec<u8>,
-    tag: Tag,
+    op_kind: OpKind,
     id: ObjectId,
     name: &[u8],
     value: &[u8],
     mode: u32,
     time: Time,
-) -> Tag {
+) -> OpKind {
     let fields = XattrFields {
         id: raw(id),
         value_size: (value.len() as u64).into(),
@@ -303,7 +303,7 @@ fn encode_xattr(
         stamp: stamp(time),
     };
     put(out, &fields, &[name, value]);
-    tag
+    op_kind
 }
 
 fn acl_mode(kind: AclKind, drops_set_gid: bool) -> u32 {
@@ -311,7 +311,7 @@ fn acl_mode(kind: AclKind, drops_set_gid: bool) -> u32 {
     default | if drops_set_gid { layout::ACL_DROPS_SET_GID } else { 0 }
 }
 
-fn encode_expect(out: &mut Vec<u8>, dir: ObjectId, name: &[u8], condition: Condition) -> Tag {
+fn encode_expect(out: &mut Vec<u8>, dir: ObjectId, name: &[u8], condition: Condition) -> OpKind {
     let (condition, version) = match condition {
         Condition::Absent => (layout::EXPECT_ABSENT, [0; 3]),
         Condition::Present => (layout::EXPECT_PRESENT, [0; 3]),
@@ -324,7 +324,7 @@ fn encode_expect(out: &mut Vec<u8>, dir: ObjectId, name: &[u8], condition: Condi
         version: version.map(Into::into),
     };
     put(out, &fields, &[name]);
-    Tag::Expect
+    OpKind::Expect
 }
 
 fn put<T: IntoBytes + zerocopy::Immutable>(out: &mut Vec<u8>, fields: &T, parts: &[&[u8]]) {

@@ -243,7 +243,7 @@ proptest! {
             let unread = decoded.as_ref().is_err_and(|error| {
                 matches!(error, DecodeError::Checksum | DecodeError::Version(_) | DecodeError::Kind(_))
             });
-            prop_assert!(!unread || kind == Tag::Batch as u8, "{:?}", decoded);
+            prop_assert!(!unread || kind == OpKind::Batch as u8, "{:?}", decoded);
         }
     }
 }

@@ -77,7 +77,7 @@ fn assert_right(engine: &Scm, dir: ObjectId) {
     while let Some(from) =
         at.filter(|at| coverage == SumCoverage::Complete || SumCoverage::Before(*at) != coverage)
     {
-        at = collection.part(from, 1, cold.times_version, &mut add).expect("sound");
+        at = collection.add_summaries(from, 1, cold.times_version, &mut add).expect("sound");
     }
     assert_eq!(sums.map(|sum| sum.summary), expected, "{coverage:?}");
 }

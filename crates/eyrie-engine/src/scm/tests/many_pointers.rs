@@ -73,8 +73,8 @@ fn clone_of_an_endless_tree_ends() {
     assert_eq!(engine.lookup(engine.root, b"source").expect("sound"), None);
 }
 
-/// Counts reads. Counts down before each store or commit of a word, and lets the one fail at which the count
-/// goes from 1 to 0.
+/// Counts reads. Counts down before each store or commit of a word, and fails the store or commit at which
+/// the count goes from 1 to 0.
 #[derive(Default)]
 struct FailAtStore {
     reads: AtomicU32,

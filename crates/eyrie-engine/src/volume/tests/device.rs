@@ -41,7 +41,7 @@ fn make(file: &NamedTempFile, options: &Options) -> Result<Volume> {
 
 fn reopen(file: &NamedTempFile) -> Result<(Volume, Opened)> {
     Volume::open_in(
-        device::mount(&file.reopen().expect("a file"), PagedOptions::for_host(), "here")?,
+        device::open_volume(&file.reopen().expect("a file"), PagedOptions::for_host(), "here")?,
         None,
         "here",
     )
@@ -190,12 +190,12 @@ fn device_refuses_other_media_and_sizes() {
 #[test]
 fn a_device_that_another_holds_is_in_use() {
     let file = NamedTempFile::new().expect("a file");
-    let held = device::claim(file.path(), Sharing::Exclusive).expect("free");
+    let held = device::lock_device(file.path(), Sharing::Exclusive).expect("free");
     for sharing in [Sharing::Exclusive, Sharing::Shared] {
-        assert!(refusal(device::claim(file.path(), sharing)).contains("in use"));
+        assert!(refusal(device::lock_device(file.path(), sharing)).contains("in use"));
     }
     drop(held);
-    device::claim(file.path(), Sharing::Exclusive).expect("free again");
+    device::lock_device(file.path(), Sharing::Exclusive).expect("free again");
 }
 
 #[test]
@@ -205,8 +205,8 @@ fn readers_share_a_device_and_change_nothing() {
     let before = std::fs::read(file.path()).expect("there");
     let open = || Volume::open_copy_at(HostPlace::Device(file.path()), PagedOptions::for_host());
     let [first, second] = [open(), open()].map(|opened| opened.expect("shared").0);
-    assert!(refusal(device::claim(file.path(), Sharing::Exclusive)).contains("in use"));
+    assert!(refusal(device::lock_device(file.path(), Sharing::Exclusive)).contains("in use"));
     drop((first, second));
     assert!(std::fs::read(file.path()).expect("there") == before, "a reader has changed the device");
-    device::claim(file.path(), Sharing::Exclusive).expect("free again");
+    device::lock_device(file.path(), Sharing::Exclusive).expect("free again");
 }

@@ -118,7 +118,7 @@ fn recovered(path: &Path, kept: Extent) -> Volume {
 
 /// Announces an extent until all of it has memory.
 fn reserve(volume: &Volume, bytes: u64) {
-    (0..bytes / STEP).for_each(|_| volume.space().announce(bytes));
+    (0..bytes / STEP).for_each(|_| volume.space().extend_reserve_for(bytes));
 }
 
 #[test]
@@ -132,11 +132,11 @@ fn announced_extent_finds_its_memory() {
         for bytes in [4 << 20, 8 << 20, 8 << 20, 16 << 20] {
             for _ in 0..bytes / STEP {
                 let before = steps(plan).1;
-                space.announce(bytes);
+                space.extend_reserve_for(bytes);
                 assert_eq!(steps(plan).1, before + 1, "an announcement provisions one step");
             }
             let before = steps(plan).1;
-            space.announce(bytes);
+            space.extend_reserve_for(bytes);
             assert_eq!(steps(plan).1, before, "all of the extent has memory");
             (0..8).for_each(|_| take(64 << 10));
             let before = steps(plan).1;
@@ -144,13 +144,13 @@ fn announced_extent_finds_its_memory() {
             assert_eq!(steps(plan).1, before, "{bytes}: nothing else was allocated from its memory");
         }
         let before = steps(plan).1;
-        [64 << 10, 2 << 20, 32 << 20].into_iter().for_each(|bytes| space.announce(bytes));
+        [64 << 10, 2 << 20, 32 << 20].into_iter().for_each(|bytes| space.extend_reserve_for(bytes));
         assert_eq!(steps(plan).1, before, "a call can wait for it, or no group is as large");
-        space.announce(8 << 20);
+        space.extend_reserve_for(8 << 20);
         assert_eq!(space.compare(&held.marks(volume)), []);
         held.extents.drain(..).for_each(|extent| space.release(extent));
         let before = steps(plan).1;
-        space.announce(16 << 20);
+        space.extend_reserve_for(16 << 20);
         assert_eq!(steps(plan).1, before, "free memory serves it");
         assert_eq!(space.compare(&volume.marks()), []);
         assert_eq!((space.usage().free, space.refused_frees()), (empty, 0));
@@ -162,7 +162,7 @@ fn extent_announced_late_provisions_only_the_rest() {
     with_counted_calls(|plan, volume| {
         let space = volume.space();
         space.allocate(4096).expect("empty");
-        (0..20).for_each(|_| space.announce(8 << 20));
+        (0..20).for_each(|_| space.extend_reserve_for(8 << 20));
         let before = steps(plan).1;
         space.allocate(8 << 20).expect("room");
         // The extent has 32 steps, and the 20 announcements have provisioned 20 of them.
@@ -174,10 +174,10 @@ fn extent_announced_late_provisions_only_the_rest() {
 fn reserves_are_used_before_a_volume_is_full() {
     let (volume, other) = (in_memory(), in_memory());
     reserve(&volume, 16 << 20);
-    (0..3).for_each(|_| volume.space().announce(8 << 20));
+    (0..3).for_each(|_| volume.space().extend_reserve_for(8 << 20));
     let small = |volume: &Volume| std::iter::from_fn(|| volume.space().allocate(4096).ok()).count();
     assert_eq!(small(&volume), small(&other));
-    volume.space().announce(8 << 20);
+    volume.space().extend_reserve_for(8 << 20);
 }
 
 #[test]
@@ -187,12 +187,12 @@ fn full_host_refuses_no_memory_that_was_announced() {
         let mut held = Held::default();
         let first = space.allocate(4096).expect("empty");
         held.hold(first);
-        (0..20).for_each(|_| space.announce(8 << 20));
+        (0..20).for_each(|_| space.extend_reserve_for(8 << 20));
         let (site, provisioned) = steps(plan);
         for kind in [FailureKind::Io, FailureKind::Full] {
             plan.fail(Some(Failing { site, kind, first: 1, is_persistent: true }));
-            space.announce(8 << 20);
-            space.announce(4 << 20);
+            space.extend_reserve_for(8 << 20);
+            space.extend_reserve_for(4 << 20);
             assert_eq!(plan.failed(), 2, "an announcement reports no error");
         }
         assert!(matches!(space.allocate(8 << 20), Err(Error::Fault(Fault::HostFull))));
@@ -223,7 +223,7 @@ fn trim_and_close_discard_reserves() {
         let extent = volume.space().allocate(bytes).expect("room");
         assert!(provided(&path) >= bytes);
         volume.space().release(extent);
-        volume.space().announce(bytes);
+        volume.space().extend_reserve_for(bytes);
         volume.trim().expect("sound");
         assert!(provided(&path) <= 1 << 20, "{}: a reserve of memory that was free", provided(&path));
     }
@@ -240,9 +240,9 @@ fn recovery_trusts_no_reserve() {
     let volume = on_file(&path);
     let kept = volume.space().allocate(4096).expect("empty");
     // An extent of 16 MiB has 64 steps, and an extent of 8 MiB has 32. So no reserve here is complete.
-    (0..40).for_each(|_| volume.space().announce(16 << 20));
+    (0..40).for_each(|_| volume.space().extend_reserve_for(16 << 20));
     volume.trim().expect("sound");
-    (0..5).for_each(|_| volume.space().announce(8 << 20));
+    (0..5).for_each(|_| volume.space().extend_reserve_for(8 << 20));
     // A drop leaves the same state as a killed process.
     drop(volume);
     let volume = recovered(&path, kept);

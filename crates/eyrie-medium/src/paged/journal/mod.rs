@@ -11,7 +11,7 @@
 //! the writes of these pages from the write of the record. Records have consecutive sequence numbers. A
 //! checkpoint or a replay writes every page with lines in a record to its place. The journal then gets a new
 //! random name, and the next record overwrites the first. Every record carries the name of its journal, so
-//! replay ignores records that remain from before.
+//! replay ignores the records that remain with an earlier name.
 //!
 //! A record that is larger than the journal overflows to free pages of the volume. The record lists the
 //! numbers and checksums of these pages, and is valid only if the pages match. The drain applies such a

@@ -32,7 +32,7 @@ struct ReadRecord {
 
 /// Parses a record. Returns `None` unless its checksum is right, its overflow pages match their checksums,
 /// and all its numbers are possible.
-fn open_record(blocks: &dyn Blocks, bytes: &mut [u8], anchor: &Anchor) -> io::Result<Option<ReadRecord>> {
+fn parse_record(blocks: &dyn Blocks, bytes: &mut [u8], anchor: &Anchor) -> io::Result<Option<ReadRecord>> {
     let Ok((mut head, _)) = RecordHead::read_from_prefix(bytes) else { return Ok(None) };
     // The drain computed the checksum while the checksum field of the head was zero.
     let checksum = std::mem::take(&mut head.checksum);
@@ -170,14 +170,14 @@ fn apply_before(
 }
 
 /// A reader of the journal's bytes. It reads [`TRANSFER_BYTES`] at a time, or more for a longer record.
-struct Reading<'a> {
+struct JournalReader<'a> {
     blocks: &'a dyn Blocks,
     anchor: &'a Anchor,
     from: u64,
     pages: Vec<PageBytes>,
 }
 
-impl Reading<'_> {
+impl JournalReader<'_> {
     /// Returns the `len` bytes at offset `at` of the journal. The caller has checked that the journal has
     /// `at + len` bytes.
     fn get(&mut self, at: u64, len: u64) -> io::Result<&mut [u8]> {
@@ -193,11 +193,11 @@ impl Reading<'_> {
 
 /// Reads the records of the journal, up to the first one that is not valid.
 fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadRecord>> {
-    let mut reading = Reading { blocks, anchor, from: 0, pages: Vec::new() };
+    let mut reader = JournalReader { blocks, anchor, from: 0, pages: Vec::new() };
     let mut records = Vec::new();
     let mut at = 0;
     while at + SECTOR <= anchor.journal_bytes {
-        let Ok((head, _)) = RecordHead::read_from_prefix(reading.get(at, SECTOR)?) else { break };
+        let Ok((head, _)) = RecordHead::read_from_prefix(reader.get(at, SECTOR)?) else { break };
         let fits = head.bytes >= SECTOR && head.bytes.is_multiple_of(SECTOR);
         let known = head.magic == RECORD_MAGIC
             && (head.id == anchor.id || broken(SafetyRule::RecordsHaveTheJournalsName));
@@ -207,8 +207,8 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadReco
         if !known || !fits || !follows || head.bytes > anchor.journal_bytes - at {
             break;
         }
-        let bytes = reading.get(at, head.bytes)?;
-        let Some(found) = open_record(blocks, bytes, anchor)? else { break };
+        let bytes = reader.get(at, head.bytes)?;
+        let Some(found) = parse_record(blocks, bytes, anchor)? else { break };
         records.push(found);
         at += head.bytes;
     }

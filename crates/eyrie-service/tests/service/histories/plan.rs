@@ -208,8 +208,8 @@ impl Draws {
         let (dir, name) = (self.one_of(dirs), self.one_of(names));
         let shared = [file, file, key];
         let id = self.one_of(&[&shared[..], &self.made.concat()].concat());
-        // Reads of these attributes find a new object of another client only after a look-up, an open or a
-        // read of its bytes.
+        // Reads of extended attributes and of inode flags find a new object of another client only after a
+        // look-up, an open or a read of its bytes.
         let own = self.one_of(&[&shared[..], &self.made[client]].concat());
         let data = &[self.random.random(); 20][..self.one_of(&[1, 8, 20])];
         let set_ids = SetIds::Keep;

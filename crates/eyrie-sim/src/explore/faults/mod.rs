@@ -201,7 +201,7 @@ impl Faults {
                 failing: None,
                 what: error.to_string(),
             };
-            start = start.after(&[line.call.clone()].into_iter().collect()).map_err(before)?;
+            start = start.after_script(&[line.call.clone()].into_iter().collect()).map_err(before)?;
         }
         Ok(start)
     }

@@ -12,7 +12,7 @@ fn kills(moments: u64, processes: u32) -> KillLimits {
 
 fn start_on(rule: CrashRule) -> StartVolume {
     let empty = StartVolume::empty(rule, 1 << 20).expect("room");
-    empty.after(&workload::setup()).expect("room")
+    empty.after_script(&workload::setup()).expect("room")
 }
 
 fn scripts(rule: CrashRule) -> Vec<Script> {

@@ -6,14 +6,15 @@ use eyrie_engine::volume::REDO_SLOTS;
 use eyrie_faults::ThreadSchedule;
 
 use super::super::record::RecordSession;
-use super::super::slots::{self, ThreadCall, named, together};
+use super::super::redo_slots::{self, ThreadCall, named, together};
 use super::*;
 use crate::compare::Tree;
 
 #[test]
 fn redo_slots_that_are_all_in_use_survive_every_crash() {
     let empty = StartVolume::empty(CrashRule::Lines, 1 << 20).expect("room");
-    let (counts, most) = slots::explore(&empty, 30, &mut || true).unwrap_or_else(|what| panic!("{what}"));
+    let (counts, most) =
+        redo_slots::explore(&empty, 30, &mut || true).unwrap_or_else(|what| panic!("{what}"));
     assert_eq!(most, REDO_SLOTS, "no crash left records in all slots");
     assert!(counts.images > 2000, "only {} images", counts.images);
 }
@@ -35,7 +36,7 @@ fn no_op_call_returns_after_existing_change_is_durable() {
     };
     let cases: [Case; 2] =
         [("erase", erase, erase, |tree| named(tree, "k2").next().is_none()), ("open", create, create, has_n)];
-    let start = start().after(&workload::setup()).expect("room");
+    let start = start().after_script(&workload::setup()).expect("room");
     for (name, first, second, holds) in cases {
         // Each of these seeds switches to the second thread once, after a different number of steps.
         for seed in (0..64).map(|store| 16 * store + 3) {

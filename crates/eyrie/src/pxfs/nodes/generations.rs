@@ -36,7 +36,7 @@ impl Generations {
             // Another thread first takes its hold, and then adds the generation. So `held` has the node
             // already, or that thread adds the generation after this mutex is free.
             let mut known = unpoisoned(self.0.lock());
-            if !held.contain(id) {
+            if !held.contains(id) {
                 known.remove(&id);
             }
         }

@@ -10,7 +10,8 @@ use crate::Result;
 
 impl<E: Engine> Nodes<E> {
     /// Locks or unlocks a node, or refuses at once. A caller that waits passes a `waiter`, so that deadlocks
-    /// are found, and repeats the request at least twice a second. The session of the owner is 0.
+    /// are found, and repeats the request at least twice a second. The owner has session 0, as
+    /// [`LockOwner::local`] makes it.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId) -> Result<()> {

@@ -400,7 +400,7 @@ impl<E: Engine> Nodes<E> {
         self.call(who, "lookup", [dir], |user| {
             let mut walk = PathWalk::of_name(user, dir, name)?;
             let parent = walk.parent()?;
-            self.hold(user, walk.target(&parent)?)
+            self.hold(user, walk.object(&parent)?)
         })
     }
 
@@ -430,8 +430,8 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Ends `lookups` of the holds that look-ups and creations took on an object, or all of them if there are
-    /// fewer.
+    /// Ends this number of holds of an object (`lookups`), or all of them if there are fewer. [`Nodes`]
+    /// describes the calls that hold an object.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId) {

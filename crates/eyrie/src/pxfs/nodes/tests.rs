@@ -17,7 +17,7 @@ enum Event {
     /// Another thread removes the object of [`NAME`]. If a kind is given, that thread then makes an object of
     /// this kind and of that name.
     Removed(Option<Kind>),
-    /// The session with the service ends, so that the ids of the call are stale.
+    /// The session with the service ends, so the ids of the call are stale.
     SessionEnded,
 }
 

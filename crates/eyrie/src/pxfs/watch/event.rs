@@ -36,8 +36,8 @@ impl WatchOptions {
         WatchOptions::default()
     }
 
-    /// Watches the whole tree below the directory, also directories that are made or moved into it later. The
-    /// watch begins with a listing of the tree.
+    /// Watches the whole tree below the directory, including directories that are made there or moved there
+    /// later. The watch begins with a listing of the tree.
     ///
     /// ```
     /// let options = eyrie::WatchOptions::new().tree(true);

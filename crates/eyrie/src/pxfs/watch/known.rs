@@ -2,7 +2,7 @@
 //!
 //! Notices name an object, or a directory and a name. A watch has to know the rest of the path. It learns
 //! entries from a listing, and from each notice of an entry. A listing may be newer than a notice that the
-//! watch takes later. Such a notice replaces the known entry by an older one. But each later change of the
+//! watch takes later. Such a notice replaces the known entry with an older one. But each later change of the
 //! entry has a notice of its own. After the last notice of an entry, the known entry is the entry of the
 //! volume. So a listing needs no lock that stops changes or notices.
 

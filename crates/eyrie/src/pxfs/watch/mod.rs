@@ -417,7 +417,7 @@ impl<E: Engine> Iterator for Watch<E> {
 impl<E: Engine> Drop for Watch<E> {
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
-            // A close fails only after a failure of the medium, which other calls report.
+            // A close fails only for a handle of another volume, so this close does not fail.
             let _ = self.files.close(handle);
         }
     }

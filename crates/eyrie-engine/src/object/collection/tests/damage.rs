@@ -141,8 +141,8 @@ fn growth_over_damage_gives_errors_or_goes_on() {
     assert_eq!(directory.entries().expect("sound").len(), 100);
 }
 
-/// Stores `word` at `at` of a sound collection, checks the collection, and restores the old word. Returns the
-/// finding of the check.
+/// Stores `word` at the address `at` in a sound collection, checks the collection, and restores the old word.
+/// Returns the error that the check has found.
 fn found_out(directory: &Directory<'_>, at: Addr, word: u64) -> String {
     let medium = directory.volume.medium();
     let sound = medium.load(at).expect("in bounds");

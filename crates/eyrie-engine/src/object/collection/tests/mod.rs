@@ -193,7 +193,8 @@ fn name(n: u64) -> Vec<u8> {
     name
 }
 
-/// Names that collide on purpose fill their bucket, and no read fails because of them.
+/// A bucket with the maximum number of pages refuses a further name, as if all names collided on purpose. No
+/// read fails because of the long chain of pages.
 #[test]
 fn full_bucket_refuses_a_further_name() {
     let volume = volume(64 << 20);
@@ -451,7 +452,7 @@ fn latest_change_counts_per_times_version() {
     let summary = directory.summary().expect("sound");
     assert_eq!(summary.changed, Some(Time::new(900, 0)));
     // The stamp of the removal has another version, so `modified` does not include its time. But this stamp
-    // may have replaced the stamp with the latest time of the version.
+    // may have replaced the stamp with the latest time of `TIMES_VERSION`.
     assert!(summary.modified <= Some(Time::new(249, 1)));
 }
 

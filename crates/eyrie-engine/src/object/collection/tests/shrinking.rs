@@ -58,7 +58,7 @@ fn random_removals_keep_storage_in_proportion() {
         // The hashes do not depend on the order of the names, so the removals hit the buckets at random.
         directory.remove(name);
         let left = (model.len() - n - 1) as u64;
-        // The bound is generous, because a collection judges by a sample of its pages if it should shrink.
+        // The bound is generous, because only a sample of the pages decides if the collection shrinks.
         assert!(storage(&directory) <= 12 * full * left / 20_000 + 40 * PAGE_BYTES, "{left} entries left");
     }
 }

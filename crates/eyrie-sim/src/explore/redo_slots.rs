@@ -20,10 +20,10 @@ use crate::script::{Script, perform};
 pub(super) type ThreadCall<'a> = Box<dyn Fn(&RecordSession) + Sync + 'a>;
 
 /// A function that gets the durable bytes at a crash, the crash point, a number with one bit for each thread
-/// that was done, and the recovered tree. It returns false to stop.
+/// whose call had returned, and the recovered tree. It returns false to stop.
 pub(super) type See<'a> = dyn FnMut(&ImageBase, &CrashPoint, u64, &Tree) -> Result<bool, String> + 'a;
 
-/// A run of threads. Bit *n* of a mark is set once thread *n* is done.
+/// A run of threads. Bit *n* of a mark is set once the call of thread *n* has returned.
 pub(super) struct Together {
     base: Vec<u8>,
     events: Vec<Event>,
@@ -110,14 +110,14 @@ pub(super) fn explore(
     should_continue: &mut dyn FnMut() -> bool,
 ) -> Result<(Counts, usize), String> {
     const THREADS: usize = REDO_SLOTS + 1;
-    let parse = |text: &str| Script::parse("slots", text.as_bytes()).expect("a constant script");
+    let parse = |text: &str| Script::parse("redo slots", text.as_bytes()).expect("a constant script");
     let made = (0..THREADS).map(|n| {
         format!(
             "mkdir /d{n}\nmkdir /d{n}/x\nmkdir /d{n}/y\ncreat /d{n}/x/a\nwrite /d{n}/x/a 0 9 {n}\n\
              creat /d{n}/y/b\n"
         )
     });
-    let start = empty.after(&parse(&made.collect::<String>())).map_err(|error| error.to_string())?;
+    let start = empty.after_script(&parse(&made.collect::<String>())).map_err(|error| error.to_string())?;
     let renames: Vec<Script> =
         (0..THREADS).map(|n| parse(&format!("rename /d{n}/x/a /d{n}/y/b\n"))).collect();
     let rename = |script| -> ThreadCall<'_> {

@@ -26,7 +26,7 @@ impl Calls {
     }
 
     fn script(&self) -> Script {
-        Script::parse("tight", self.0.as_bytes()).expect("a constant script")
+        Script::parse("stress script", self.0.as_bytes()).expect("a constant script")
     }
 }
 
@@ -476,8 +476,8 @@ pub fn beside_on_disk(number: u64) -> (Script, ParallelScript) {
         for call in 0..calls {
             taken += 1;
             let word = bytes::word(number, taken);
-            // One thread makes the calls with even indices, the other those with odd indices, so no call
-            // depends on a name that the other thread changes.
+            // One thread makes the calls with even indices, and the other thread makes the calls with odd
+            // indices. So no call depends on a name that the other thread changes.
             let which = (word as usize % 6) * 2 + apart;
             lines.add(CALLS[which].replace("{}", &(word % 1000).to_string()));
             if call % 2 == apart || word.is_multiple_of(3) {

@@ -79,7 +79,7 @@ pub(super) fn explore(should_continue: &mut dyn FnMut() -> bool) -> Result<Count
         Script::parse("lost pages", b"creat /f\nwrite /f 0 5M 1\nsync\n").expect("a constant script");
     let medium = RunMedium { checksums: true, ..RunMedium::of(CrashRule::Sectors, BYTES) };
     let empty = StartVolume::on(medium).map_err(text)?;
-    let start = empty.after(&script).map_err(text)?;
+    let start = empty.after_script(&script).map_err(text)?;
     let mut counts = Counts::default();
     let first = [CHECKSUM_PAGE, CHECKSUM_PAGE + 1];
     let ranges =

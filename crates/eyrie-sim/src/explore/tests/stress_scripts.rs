@@ -174,7 +174,7 @@ fn damage_under_a_checksum_is_never_believed() {
 
 #[test]
 fn lost_pages_of_a_disk_with_checksums_are_noticed() {
-    let counts = lost::explore(&mut || true).unwrap_or_else(|what| panic!("{what}"));
+    let counts = lost_pages::explore(&mut || true).unwrap_or_else(|what| panic!("{what}"));
     assert_eq!(counts.images, 11);
 }
 
@@ -186,7 +186,7 @@ fn volumes_that_change_their_size_survive_crashes_and_failures() {
 
 #[test]
 fn a_batch_is_one_call() {
-    let start = start().after(&workload::setup()).expect("room");
+    let start = start().after_script(&workload::setup()).expect("room");
     let script = script("batch / put k 10 1 put new 5000 2 erase k2 erase none\nbatch / put k 0 0\n");
     let recorded = record(&start, &script, RecordOptions::default()).expect("as the model");
     assert_eq!(recorded.calls[0], "1 batch / put k 10 1 put new 5000 2 erase k2 erase none = 0");
