@@ -214,13 +214,14 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
 
     /// Removes an earlier file at `path`, because a later member replaces that file. A directory stays.
     fn make_room(&mut self, path: &Path) -> Result<(), CopyError> {
+        let name = self.tree.path(path);
+        let stat = self.target.stat(Target::NoFollow((&name).into()));
+        if stat.as_ref().is_ok_and(Stat::is_dir) {
+            return Ok(());
+        }
         self.flags.remove(path);
         self.projects.remove(path);
-        let path = self.tree.path(path);
-        match self.target.stat(Target::NoFollow((&path).into())) {
-            Ok(stat) if !stat.is_dir() => self.target.unlink((&path).into()).writing(),
-            _ => Ok(()),
-        }
+        if stat.is_ok() { self.target.unlink((&name).into()).writing() } else { Ok(()) }
     }
 
     fn spot<'s>(&self, name: &'s Path, relative: &'s Path) -> Spot<'s, D>

@@ -20,6 +20,9 @@ use crate::users::Names;
 use crate::volumes::{Purpose, with_files};
 use crate::{place, text};
 
+/// The action of a read of a tree, for messages.
+const READING: &str = "read the tree of";
+
 /// Show and set limits for users, groups and directory trees
 #[derive(Debug, Args)]
 #[command(
@@ -286,10 +289,12 @@ fn change(files: &Files, set: &SetArgs) -> Result<Option<QuotaId>> {
         (limits.bytes_grace, limits.files_grace) = (grace, grace);
     }
     let account = if let Some(path) = &set.tree {
+        let root = set.inside(path);
+        check_directory(files, &root)?;
         // While the volume has quotas, new files inherit the number of their tree. So the quotas begin before
         // the files of the tree get its number, and no file that is made meanwhile is left out.
         files.set_quota_table(Some(&limits)).doing(setting, &volume)?;
-        let number = number_tree(files, &set.inside(path), &limits)?;
+        let number = number_tree(files, &root, &limits)?;
         Some(QuotaId { kind: QuotaKind::Tree, number })
     } else {
         account(set)?
@@ -321,14 +326,18 @@ fn set_account(limits: &mut QuotaTable, id: QuotaId, set: &SetArgs) -> Result<()
     limits.set(id, QuotaLimits { bytes, files }).map_err(refused)
 }
 
+/// Refuses a tree whose root is missing or is not a directory.
+fn check_directory(files: &Files, root: &Inside) -> Result<()> {
+    if files.stat((&root.path).into()).doing(READING, root)?.is_dir() {
+        return Ok(());
+    }
+    Err(Failure::usage("not a directory", root, "a tree begins at a directory"))
+}
+
 /// Gives all files of a tree its number, and returns the number. A directory that has no number yet gets a
 /// new one.
 fn number_tree(files: &Files, root: &Inside, limits: &QuotaTable) -> Result<u32> {
-    let (reading, setting) = ("read the tree of", "set the tree of");
-    let stat = files.stat((&root.path).into()).doing(reading, root)?;
-    if !stat.is_dir() {
-        return Err(Failure::usage("not a directory", root, "a tree begins at a directory"));
-    }
+    let (reading, setting) = (READING, "set the tree of");
     let number = match files.project((&root.path).into()).doing(reading, root)? {
         0 => {
             let reports = files.quotas().doing("read the quotas of", root)?.unwrap_or_default();

@@ -87,15 +87,20 @@ fn wait_until_saved(volume: &Path) {
 
 /// Returns the volume that is mounted at this real path. The last mount there is the visible one.
 fn mounted_at(directory: &Path) -> Option<PathBuf> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mounts.lines().rev().find_map(|line| {
+    volume_at(&std::fs::read_to_string("/proc/self/mountinfo").ok()?, directory)
+}
+
+/// Returns the volume that is mounted at this real path. `mounts` has the lines of mountinfo.
+fn volume_at(mounts: &str, directory: &Path) -> Option<PathBuf> {
+    let (kind, source) = mounts.lines().rev().find_map(|line| {
         let (mount, file_system) = line.split_once(" - ")?;
         let path = mount.split(' ').nth(4)?;
         let mut fields = file_system.split(' ');
-        let (kind, source) = (fields.next()?, fields.next()?);
-        (unescaped(path) == directory.to_string_lossy()).then_some(())?;
-        (kind == "fuse.eyrie").then(|| PathBuf::from(unescaped(source)))
-    })
+        let found = (fields.next()?, fields.next()?);
+        (unescaped(path) == directory.to_string_lossy()).then_some(found)
+    })?;
+    // Another file system may hide a mount of a volume.
+    (kind == "fuse.eyrie").then(|| PathBuf::from(unescaped(source)))
 }
 
 /// Decodes a field of mountinfo, in which spaces, tabs, line breaks and backslashes are octal numbers.
@@ -127,5 +132,14 @@ mod tests {
         assert_eq!(unescaped(r"/mnt/a\040b\134c"), r"/mnt/a b\c");
         assert_eq!(unescaped(r"plain\"), r"plain\");
         assert_eq!(mounted_at(Path::new("/no/such/mount")), None);
+    }
+
+    #[test]
+    fn hidden_mount_of_a_volume_is_not_found() {
+        let (volume, other) =
+            ("1 2 0:3 / /mnt rw - fuse.eyrie /vol rw", "4 1 0:5 / /mnt rw - tmpfs tmpfs rw");
+        let at = |mounts: &[&str]| volume_at(&mounts.join("\n"), Path::new("/mnt"));
+        assert_eq!(at(&[other, volume]), Some(PathBuf::from("/vol")));
+        assert_eq!(at(&[volume, other]), None);
     }
 }

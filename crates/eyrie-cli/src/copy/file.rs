@@ -107,8 +107,10 @@ pub(super) fn fill<S: PosixClones + Clone + 'static, D: PosixClones + Clone + 's
     reflink: Reflink,
     buffer: &mut Vec<u8>,
 ) -> Result<u64, CopyError> {
+    if reflink == Reflink::Never {
+        return copy_bytes(input, output, stat, buffer);
+    }
     match clone_bytes(input, output) {
-        _ if reflink == Reflink::Never => copy_bytes(input, output, stat, buffer),
         Ok(()) => Ok(stat.size),
         Err(error) if reflink == Reflink::Always => Err(error).writing(),
         // Usually the file system cannot make clones. If the error has another cause, such as a full volume,

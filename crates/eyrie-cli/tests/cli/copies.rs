@@ -1,7 +1,7 @@
 //! Tests of `cp` and `mv` with the flags of the GNU commands.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -128,6 +128,13 @@ fn mv_keeps_files_on_demand_and_prints() {
     assert!(sandbox.path("c").exists());
 }
 
+/// Returns the field `incompat` of the superblock.
+fn incompatible_features(sandbox: &Sandbox) -> u64 {
+    let mut bytes = [0; 8];
+    fs::File::open(sandbox.path("vol/segment-0000")).unwrap().read_exact_at(&mut bytes, 56).unwrap();
+    u64::from_le_bytes(bytes)
+}
+
 #[test]
 fn cp_shares_storage_inside_a_volume() {
     let sandbox = Sandbox::with_volume("64M");
@@ -138,8 +145,11 @@ fn cp_shares_storage_inside_a_volume() {
             serde_json::from_str(&sandbox.succeed(["df", "--json", "vol"])).unwrap();
         space[0]["used_bytes"].as_u64().unwrap()
     };
+    sandbox.succeed(["cp", "--reflink=never", "vol:/file", "vol:/first"]);
+    assert_eq!(incompatible_features(&sandbox) & 1 << 5, 0, "no file shares storage yet");
     let before = used();
     sandbox.succeed(["cp", "vol:/file", "vol:/auto"]);
+    assert_ne!(incompatible_features(&sandbox) & 1 << 5, 0);
     sandbox.succeed(["cp", "--reflink=always", "vol:/file", "vol:/always"]);
     sandbox.succeed(["cp", "--reflink", "vol:/file", "vol:/again"]);
     assert!(used() - before < 1 << 20, "the copies share their storage");

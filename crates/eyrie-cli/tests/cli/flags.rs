@@ -1,5 +1,7 @@
 //! Tests of `chattr` and `lsattr`.
 
+use std::fs;
+
 use crate::Sandbox;
 
 fn is_root() -> bool {
@@ -63,4 +65,25 @@ fn archives_keep_flags_and_copies_have_none() {
     let shown = sandbox.succeed(["lsattr", "-R", "vol:/copied"]);
     assert!(shown.lines().all(|line| line.starts_with("-- ")), "{shown}");
     sandbox.succeed(["rm", "-r", "vol:/copied"]);
+}
+
+#[test]
+fn directory_in_the_place_of_a_later_file_keeps_its_flags() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["mkdir", "vol:/one", "vol:/one/name", "vol:/two"]);
+    sandbox.succeed(["touch", "vol:/two/name"]);
+    sandbox.succeed(["chattr", "+i", "vol:/one/name"]);
+    sandbox.succeed(["dump", "vol:/one", "-o", "one.tar"]);
+    sandbox.succeed(["dump", "vol:/two", "-o", "two.tar"]);
+    // The archive ends with two blocks of zeros.
+    let mut archive = fs::read(sandbox.path("one.tar")).unwrap();
+    let end = archive.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    archive.truncate(end.next_multiple_of(512));
+    archive.extend(fs::read(sandbox.path("two.tar")).unwrap());
+    fs::write(sandbox.path("both.tar"), archive).unwrap();
+    sandbox.fail(2, &["name"], ["load", "vol:/loaded", "-i", "both.tar"]);
+    assert_eq!(sandbox.succeed(["lsattr", "-R", "vol:/loaded"]), "-- vol:/loaded\ni- vol:/loaded/name\n");
 }

@@ -82,6 +82,11 @@ fn tree_has_its_files_and_refuses_those_of_others() {
     sandbox.fail(3, &["vol:/none"], ["quota", "set", "vol", "--tree", "/none", "--files", "1"]);
     sandbox.fail(2, &["not a directory"], ["quota", "set", "vol", "--tree", "/outside", "--files", "1"]);
     sandbox.succeed(["fsck", "vol"]);
+    // A refused command does not begin quotas.
+    sandbox.succeed(["mkfs", "new", "--size", "64M"]);
+    let before = sandbox.run(["quota", "report", "new"]);
+    sandbox.fail(3, &["new:/none"], ["quota", "set", "new", "--tree", "/none", "--files", "1"]);
+    assert_eq!(sandbox.run(["quota", "report", "new"]), before);
 }
 
 #[test]

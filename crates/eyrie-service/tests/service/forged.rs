@@ -147,7 +147,7 @@ impl Parts {
         AttributeChange {
             mode: Some(self.owner.mode),
             uid: random.random::<bool>().then_some(self.owner.uid),
-            gid: random.random::<bool>().then_some(self.owner.uid),
+            gid: random.random::<bool>().then_some(self.owner.gid),
             size: random.random_ratio(1, 4).then_some(self.length),
             accessed: random.random::<bool>().then_some(self.time),
             modified: random.random::<bool>().then_some(self.time),

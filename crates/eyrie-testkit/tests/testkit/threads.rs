@@ -212,8 +212,9 @@ impl<'a, E: Engine> Draws<'a, E> {
             16 => Op::Put { dir, name, id: fresh(), owner: OWNER, data, time },
             17 => Op::Erase { dir, name, time },
             23 => {
-                // Only the first five modes are drawn. The next two accept only whole blocks.
-                let mode = FallocateMode::ALL[random.random_range(0..5)];
+                // Modes that shift bytes accept only whole blocks.
+                let modes: Vec<_> = FallocateMode::ALL.into_iter().filter(|mode| !mode.shifts()).collect();
+                let mode = modes[random.random_range(0..modes.len())];
                 Op::Fallocate {
                     id: target,
                     mode,

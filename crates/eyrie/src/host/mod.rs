@@ -28,7 +28,7 @@ mod users;
 pub use store::HostStore;
 
 use std::ffi::{CString, OsStr};
-use std::io::IoSlice;
+use std::io::{ErrorKind, IoSlice};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -380,7 +380,11 @@ impl Posix for Host {
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            let kind = named("getdents", kind_of_entry(handle, &entry))?;
+            let kind = match kind_of_entry(handle, &entry) {
+                // Another program has removed the entry meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                kind => named("getdents", kind)?,
+            };
             let shown = ListEntry { name, kind, inode: entry.ino(), next: entry.next_entry_cookie() };
             if !visit(shown) {
                 break;

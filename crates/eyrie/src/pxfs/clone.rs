@@ -144,7 +144,7 @@ impl<E: Engine> AsUser<'_, E> {
         length: u64,
     ) -> CallResult<()> {
         let (set_ids, time) = (self.dropped_set_ids(id)?, self.now([id]));
-        self.engine().apply(&Op::CloneRange { source, source_offset, id, offset, length, set_ids, time })?;
+        self.apply(&Op::CloneRange { source, source_offset, id, offset, length, set_ids, time })?;
         Ok(())
     }
 

@@ -36,6 +36,10 @@ fn limits_stop_users_and_not_root() {
     assert_eq!(ada.read("/dir/file").unwrap(), [2; 4096]);
     let as_root = root.options().write(true).open("/dir/file").unwrap();
     as_root.write_at(&[3; 12_288], 4096).unwrap();
+    root.write("/source", [4; 32_768]).unwrap();
+    let source = root.options().read(true).open("/source").unwrap();
+    assert_eq!(errno(file.clone_range((&source, 0), 0, 0)), Some(Errno::DQUOT));
+    as_root.clone_range((&source, 0), 0, 0).unwrap();
     let store = volume.store("/dir", Credentials::new(7, 70, &[])).unwrap();
     assert_eq!(errno(store.put("key", [1; 100])), Some(Errno::DQUOT));
 
