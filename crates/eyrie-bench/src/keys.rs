@@ -29,9 +29,9 @@ pub trait KeyStore: Send + Sync {
 /// A function that gets a key and its value.
 pub type VisitPair<'v> = dyn FnMut(&[u8], &[u8]) + 'v;
 
-/// The access of one thread to a store. Each call is one transaction, with two exceptions: a scan of a volume
-/// or of a store of files, and [`KeySession::put_all`] on a store of files. (A scan of a volume gives every
-/// pair that exists throughout the scan.)
+/// The access of one thread to a store. Each call is one transaction, with three exceptions: a scan of a
+/// volume or of a store of files, [`KeySession::put_all`] on a store of files, and an erase in fjall, which
+/// first looks the key up. (A scan of a volume gives every pair that exists throughout the scan.)
 ///
 /// # Errors
 /// A method fails if its call of the store fails.

@@ -94,7 +94,7 @@ fn clock_ns() -> f64 {
     started.elapsed().as_secs_f64() * 1e9 / f64::from(READINGS)
 }
 
-/// Copies blocks of 4 KiB in a scattered order from memory of `bytes`, and returns the rate in MiB/s.
+/// Copies blocks of 4 KiB in a scattered order from memory of `bytes` bytes, and returns the rate in MiB/s.
 fn copy_rate(bytes: usize) -> f64 {
     let source = vec![1_u8; bytes.max(PAGE_BYTES)];
     let blocks = source.len() / PAGE_BYTES;
@@ -109,9 +109,9 @@ fn copy_rate(bytes: usize) -> f64 {
 }
 
 impl Machine {
-    /// Describes the machine, and writes to `bytes` of memory, or to half of the available memory if this
-    /// half is less, but at least to 1 MiB. The memory then returns to the kernel, so the run gets memory
-    /// that a hypervisor has already provided.
+    /// Describes the machine, and writes to memory: to `bytes` bytes, but at most to half of the available
+    /// memory, and at least to 1 MiB. The memory then returns to the kernel, so the run gets memory that a
+    /// hypervisor has already provided.
     pub fn prepare(bytes: u64) -> Machine {
         let touched = bytes.min(available_bytes() / 2).max(1 << 20);
         let first_touch_ms = touch(touched as usize);

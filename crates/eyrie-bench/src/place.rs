@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 const IMAGE_BYTES: u64 = 512 << 20;
 /// Maximum number of attempts to unmount a busy file system.
 const UNMOUNTS: u32 = 50;
-/// Time between two attempts to unmount, and between two looks at a service that starts.
+/// Time between two attempts to unmount, and between two attempts to reach a service that starts.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A process that serves a volume. The process is stopped when this value is dropped.

@@ -76,7 +76,7 @@ pub struct Setting<'a> {
 pub fn run(workload: &dyn Workload, mut setting: Setting<'_>) -> Result<BenchReport> {
     let started = Instant::now();
     if setting.threads.is_empty() || setting.threads.contains(&0) {
-        return Err(Error::Request("the number of threads is 1 or more".to_owned()));
+        return Err(Error::Request("the number of threads must be 1 or more".to_owned()));
     }
     let threads = setting.threads.iter().copied().max().unwrap_or(1) as u64;
     let most = workload.most_threads();

@@ -66,7 +66,7 @@ pub struct Side {
     shared: SharedStorage,
 }
 
-/// The storage of a side, in which it makes files and stores of keys and values. Clones share the storage.
+/// The storage of a side. This type makes and removes stores of keys and values. Clones share the storage.
 #[derive(Clone)]
 pub struct SharedStorage {
     storage: Arc<Storage>,
@@ -455,7 +455,7 @@ impl SharedStorage {
         }
     }
 
-    /// Removes a store. Callers have dropped all their sessions of the store.
+    /// Removes a store. The caller must have dropped all sessions of the store.
     ///
     /// # Errors
     /// Fails if the side cannot remove the directory of the store.

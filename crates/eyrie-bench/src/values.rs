@@ -1,5 +1,5 @@
 //! Contents, names and random choices. All of them follow from numbers, so every byte that a side returns can
-//! be compared with the byte that it should have. None of the functions for timed code allocates memory.
+//! be compared with the expected byte. None of the functions for timed code allocates memory.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

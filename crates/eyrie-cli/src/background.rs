@@ -57,8 +57,8 @@ fn wait_until_ready(mut child: Child, volume: &Path) -> Result<()> {
     ))
 }
 
-/// Makes this process, which is the background process, the leader of a new session. The leader of a process
-/// group cannot start a session, and stays in its old session.
+/// Makes this process, which is the background process, the leader of a new session of setsid(2). A process
+/// that leads a process group cannot start a session, and stays in its old one.
 pub fn lead_session() {
     let _ = rustix::process::setsid();
 }
@@ -95,8 +95,8 @@ pub fn notify_manager(state: &str) {
 mod tests {
     use super::*;
 
-    /// Runs `script` in a shell. Returns the exit status and the text of the failure if the shell ends before
-    /// it is ready.
+    /// Runs `script` in a shell that stands for the background process. Returns the exit status and the text
+    /// of the failure if the shell ends before the script has printed `ready`.
     fn start(script: &str) -> std::result::Result<(), (u8, String)> {
         let child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
         wait_until_ready(child, Path::new("vol")).map_err(|failure| (failure.status(), failure.to_string()))

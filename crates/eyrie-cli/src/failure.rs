@@ -257,7 +257,7 @@ fn with_advice(why: &str, errno: Errno) -> String {
         Errno::NOENT => "check the spelling",
         Errno::EXIST => "choose another name, or remove it first",
         Errno::NOSPC | Errno::DQUOT => "make room there, or use a larger volume",
-        Errno::NAMETOOLONG => "a name has at most 255 bytes, a path at most 4095",
+        Errno::NAMETOOLONG => "a name may have at most 255 bytes, and a path at most 4095",
         Errno::NOTEMPTY => "remove its contents first, or choose another name",
         Errno::ACCESS | Errno::PERM => "run as its owner, or as root",
         Errno::ISDIR => "name a file",

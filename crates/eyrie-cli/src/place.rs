@@ -15,7 +15,7 @@ use crate::text;
 /// The part of a help text that explains the syntax of places.
 pub const HELP: &str = "\
 Places:
-  VOLUME:/path  a path in the volume VOLUME; the first ':/' separates them; VOLUME: is the root
+  VOLUME:/path  a path in the volume VOLUME; the first ':/' ends VOLUME; VOLUME: is the root
   path          a path of the host; write ./a:b for a name with a colon";
 
 /// The meaning of a path argument: see [`Place::parse`].

@@ -258,7 +258,7 @@ impl Client {
     ///
     /// # Errors
     /// `ServiceEnded` if no service of the volume appears. `Volume` if the service refuses the session.
-    /// `Fault` if it shares another volume.
+    /// `Fault` if the service shares another volume, or if the volume was resized or copied.
     #[cold]
     pub(crate) fn rejoin(&self, ended: SessionKey) -> Result<()> {
         let is_forked = || match self.medium().check() {

@@ -48,7 +48,7 @@ struct Loggable<'o> {
     applied: Applied,
 }
 
-/// The session that may have logged changes of an object that the service has not applied.
+/// The session whose log may have changes of an object, before the service has applied them.
 enum Logger {
     Nobody,
     /// The session of this client.
@@ -87,8 +87,8 @@ impl Client {
         // A sealed log is the usual case, and this look needs no lock.
         log.word().filter(|_| may_be_logged(op))?;
         let key = session.key;
-        // A forked child must not use the log of its parent. An entry does not name the watcher that gets no
-        // notice of the change, so a change with such a watcher is a request.
+        // A forked child must not use the log of its parent. A change of which one watcher gets no notice is
+        // made by a request, because an entry cannot name this watcher.
         if self.key() != key || quiet_watcher() != 0 || self.medium().check().is_err() {
             return None;
         }
@@ -223,7 +223,8 @@ impl Client {
         Some(Loggable { op, detail: generation, effect: Effect::Made { dir, name, id, size, made }, applied })
     }
 
-    /// True if a session holds the grants of all objects of a change. The log of the session is not sealed.
+    /// True if a session holds the grants of all objects of a change. The caller has found that the log of
+    /// the session is not sealed.
     fn holds_objects(&self, key: SessionKey, op: &Op<'_>, effect: &Effect<'_>) -> bool {
         let board = self.board();
         if board.granted_to() == key.raw() || broken(SafetyRule::HeldPartsAreCompared) {

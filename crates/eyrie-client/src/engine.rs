@@ -25,8 +25,8 @@ use crate::sent::{SentAttributes, SentLock, SentQuota};
 use crate::session::OwnedLocks;
 use crate::shadow::MadeObject;
 
-/// Number of ids that a client reserves at once, without and with the grant. With the grant, a create makes
-/// no request except the one for ids, so a large number of ids makes requests rare.
+/// Number of ids that a client reserves at once, without and with grants. With grants, a create makes no
+/// request except the one for ids, so a large number of ids makes requests rare.
 const POOLS: (u64, u64) = (32, if cfg!(feature = "shuttle") { 32 } else { 512 });
 /// A pool with this number of ids or more takes no id back. Further ids go back to the service.
 const MOST_POOLED: usize = 2 * POOLS.1 as usize;
@@ -313,7 +313,8 @@ impl Engine for Client {
     fn unreserve(&self, id: ObjectId) {
         let session = self.session.load();
         if session.key != self.key() {
-            // The reservation has ended with its session. In this session, the id may be another thread's.
+            // The reservation has ended with its session. In the present session, the id may be another
+            // thread's.
             return;
         }
         let mut pool = lock(&session.pools[id.kind() as usize]);
@@ -399,7 +400,7 @@ impl Engine for Client {
 
     fn sync(&self) -> Result<()> {
         self.check_log()?;
-        // In memory, each change is durable before its answer, also one in the log.
+        // In memory, each change is durable before its call returns, also a logged one.
         if !self.is_on_disk() && self.medium().check().is_ok() {
             return Ok(());
         }

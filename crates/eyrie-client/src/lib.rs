@@ -1,9 +1,10 @@
 //! The client of a volume that a service shares.
 //!
 //! A [`Client`] is an [`Engine`](eyrie_engine::Engine). It maps the volume for reading, so its look-ups and
-//! reads are loads, as in the process that owns the volume. It sends each change to the service as an encoded
-//! Op, through memory that the client and the service map, and waits for the answer. Aerie (EuroSys 2014,
-//! section 4) has the same parts: a trusted service, and clients that read the storage directly.
+//! reads are loads, as in the process that owns the volume. It encodes each change as an Op. It sends the Op
+//! to the service through memory that both map, and waits for the answer. If the client holds the grants of
+//! all objects of the change, it may append the Op to its change log instead, without a wait. Aerie (EuroSys
+//! 2014, section 4) has the same parts: a trusted service, and clients that read the storage directly.
 //!
 //! Invariants:
 //! - The client stores only to its own pins, claims, lanes and change log, never to the volume or its board.

@@ -64,7 +64,8 @@ pub struct Appender {
 pub enum Appended {
     /// The change is made. `true` if the log fills up, so the service should not sleep much longer.
     Yes(bool),
-    /// The change is not made: the log is full or sealed, or storage may run short.
+    /// The change is not made: the log is full or sealed, storage may run short, or the entry would be too
+    /// large.
     No,
     /// The next owner may have seen the entry that ends at this position.
     InDoubt(u64),

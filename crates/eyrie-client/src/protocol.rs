@@ -194,8 +194,8 @@ pub enum ServiceCall {
     /// holds a pin, which then keeps these pages in memory.
     BringPages,
     /// Return the usage and the limits of accounts that the client may see, from account `number` on. The
-    /// number of the answer is 1 if the volume has quotas, and the other number is the count of all accounts.
-    /// The data are a [`SentQuota`](crate::sent::SentQuota) for each account.
+    /// number of the answer is 1 if the volume has quotas, and the second number is the count of all accounts
+    /// that the client may see. The data are a [`SentQuota`](crate::sent::SentQuota) for each account.
     Quotas,
     /// Apply the logged changes of the object `id`. If another session holds the grant of the object, also
     /// take the grant back.

@@ -31,8 +31,8 @@ use crate::protocol::{
 
 /// Length of an array that is indexed by the number of a kind. Index 0 is unused.
 const KINDS: usize = 8;
-/// Time for which a client that connects waits for the service, and for which it waits for the next service
-/// after its own has ended.
+/// Time for which a client that connects waits for the service. A client also waits for this time for the
+/// next service after its service has ended.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A session with a service.

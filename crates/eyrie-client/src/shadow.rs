@@ -4,9 +4,9 @@
 //! The shadow knows the names that entries change, and the sizes, owners and generations of files. Everything
 //! else about an object with such an entry is read from the volume, after the service has applied the entry.
 //!
-//! Both maps have a few items for each entry that was not applied at the latest append. The hash of an item
-//! is computed once. The client finds the item by this hash, and forgets it by this hash and the position of
-//! its entry.
+//! The map of objects and the map of names have a few items for each entry that was not applied at the latest
+//! append. The hash of an item is computed once. The client finds the item by this hash, and forgets it by
+//! this hash and the position of its entry.
 
 use std::collections::VecDeque;
 

@@ -332,7 +332,7 @@ impl Namespace {
                 "an extended attribute that is no ACL and not in user.*, trusted.* or security.*",
             )),
             _ if rest.is_empty() => {
-                Err(Error::Invalid("an extended attribute has a name after its namespace"))
+                Err(Error::Invalid("an extended attribute must have a name after its namespace"))
             }
             _ => Ok(()),
         }
@@ -464,9 +464,9 @@ pub fn check_set_project(who: &Credentials) -> Result<()> {
 
 /// Returns the owner and mode of an object of `kind` that `who` creates in `dir` with `mode`. Applies the
 /// umask, except to symbolic links, which have all permissions. In a directory with a default ACL, the mode
-/// of every new object except a symbolic link gets [`Owner::INHERITS`] in place of the umask. An object in a
-/// set-group-id directory gets the group of that directory, and a subdirectory also gets the set-group-id
-/// bit. A new directory gets this bit in no other way.
+/// of every new object except a symbolic link gets [`Owner::INHERITS`], and the umask is not applied. An
+/// object in a set-group-id directory gets the group of that directory, and a subdirectory also gets the
+/// set-group-id bit. A new directory gets this bit in no other way.
 #[inline]
 pub fn owner_of_new(who: &Credentials, dir: &Protection, kind: Kind, mode: u16) -> Owner {
     let inherits = dir.mode & SET_GID != 0;

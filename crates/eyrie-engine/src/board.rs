@@ -23,7 +23,8 @@ use crate::{Error, ObjectId, Result};
 
 /// Size of a board, in bytes.
 const BOARD_BYTES: usize = (PART_GRANTS + PARTS) * 8;
-/// Words of a cache line. Each group of words that change together has a line of its own.
+/// Words of a cache line. Words that change often have a line apart from other groups. `FEATURES`, which
+/// rarely changes, shares the line of the changes of directories.
 const LINE: usize = 8;
 const REDO_BEGUN: usize = 0;
 const REDO_ENDED: usize = 1;
@@ -54,8 +55,8 @@ const NEIGHBOURS: usize = if cfg!(feature = "shuttle") { 1 } else { 64 };
 /// The result of [`Board::granted_to`] while sessions hold grants of parts.
 pub const GRANTED_IN_PARTS: u64 = u64::MAX;
 
-/// Attempts to read while a redo record is being applied, before a reader asks if the applying process still
-/// lives. These attempts take some milliseconds.
+/// Number of attempts to read that a reader makes while a redo record is being applied, before it asks if the
+/// applying process still lives. These attempts take some milliseconds.
 const ATTEMPTS: u32 = 4096;
 
 /// A function that tells if the process that changes the volume still lives.
@@ -332,9 +333,9 @@ impl Board {
         applied
     }
 
-    /// True if every Op of which this thread has seen a part is durable. Also false while any Op is in
-    /// progress. The owner counts Ops only if a fence of its medium makes stores durable. On other media the
-    /// result is always true.
+    /// True only if every Op of which this thread has seen a part is durable. The result is false while any
+    /// Op is in progress, even one that the thread has not seen. The owner counts Ops only if a fence of its
+    /// medium makes stores durable. On other media the result is always true.
     #[inline]
     pub fn seen_ops_are_durable(&self) -> bool {
         // The fence orders the reads of the caller before the loads below.

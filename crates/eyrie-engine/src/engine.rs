@@ -115,11 +115,10 @@ pub struct SpaceUsage {
 /// return [`Error::Stale`].
 ///
 /// Calls take `&self` and may come from any thread. Look-ups and reads of [`Scm`](crate::scm::Scm) wait for
-/// no lock, with three exceptions:
+/// no lock, with two exceptions:
 ///
 /// - [`Engine::version`] of some files;
-/// - [`Engine::attributes`] of a directory that other threads change during each of many attempts;
-/// - [`Engine::seek`] while another thread records a new feature in the superblock.
+/// - [`Engine::attributes`] of a directory that other threads change during each of many attempts.
 pub trait Engine: Send + Sync {
     /// Returns the root directory.
     fn root(&self) -> ObjectId;
@@ -175,8 +174,8 @@ pub trait Engine: Send + Sync {
         Ok(Owner { mode, uid, gid })
     }
 
-    /// Returns the attributes of an object that decide about permissions, as they are at one moment. Like
-    /// [`Engine::owner`], this call never walks a directory in [`Scm`](crate::scm::Scm).
+    /// Returns the attributes of an object that decide about permissions. In [`Scm`](crate::scm::Scm), all of
+    /// them belong to one moment, and this call never walks a directory, like [`Engine::owner`].
     ///
     /// # Errors
     /// As [`Engine::attributes`].
@@ -391,8 +390,8 @@ pub trait Engine: Send + Sync {
 
     /// Returns the number of the session in which the ids that this engine returned are valid: 0 in the
     /// process that owns the volume. In a later session, an id may name another object. A caller that keeps
-    /// an id compares its [`birth`](Engine::birth). A call during which the session changes fails with
-    /// [`Error::Stale`].
+    /// an id longer compares the [`birth`](Engine::birth) of its object with the one that it has kept. A call
+    /// during which the session changes fails with [`Error::Stale`].
     #[inline(always)]
     fn session(&self) -> u64 {
         0

@@ -43,10 +43,10 @@ pub enum Error {
     #[error("no such extended attribute")]
     NoXattr,
     /// No extended attribute can have this name.
-    #[error("the name of an extended attribute has 1 to 255 bytes, and no zero byte")]
+    #[error("the name of an extended attribute must have 1 to 255 bytes, and no zero byte")]
     XattrName,
     /// No extended attribute can be as large as this value.
-    #[error("an extended attribute has at most 64 KiB")]
+    #[error("the value of an extended attribute must have at most 64 KiB")]
     XattrTooLarge,
     /// The object has no room for more extended attributes.
     #[error(
@@ -82,7 +82,7 @@ pub enum Error {
     #[error("the locks of this file have ended with their service")]
     LocksLost,
     /// The range of a lock would end past the largest offset.
-    #[error("a lock ends at most at offset 2^63 - 1")]
+    #[error("a lock must end at offset 2^63 - 1 or before")]
     LockPastEnd,
     /// The lock was not free before the deadline of the wait.
     #[error("the wait for the lock has timed out")]

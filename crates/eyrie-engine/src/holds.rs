@@ -13,7 +13,7 @@ use crate::ObjectId;
 
 /// Number of parts of the table, each with a lock. Two threads rarely need the same part.
 const SHARDS: usize = 64;
-/// Minimum number of objects for which a shard keeps memory when it shrinks.
+/// Minimum number of objects for which each part of the table keeps memory when the part shrinks.
 const SPARE: usize = 64;
 
 /// Counts of holds, for each object that is held.

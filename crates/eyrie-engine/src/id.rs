@@ -155,7 +155,7 @@ impl Time {
         Time { seconds, nanoseconds }
     }
 
-    /// Returns the same time as the standard library has it. `None` if the nanoseconds are 1,000,000,000 or
+    /// Converts this time to a time of the standard library. `None` if the nanoseconds are 1,000,000,000 or
     /// more, or if the standard library cannot express the time.
     pub fn to_system_time(self) -> Option<SystemTime> {
         if self.nanoseconds >= Time::NANOSECONDS {

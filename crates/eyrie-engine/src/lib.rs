@@ -15,7 +15,8 @@
 //!   - the stores of the creation, opening, resize and save of a volume;
 //!   - the features in the superblock, each before its first use;
 //!   - the records of owners and of their requests;
-//!   - the two stores that mark a header whose object was removed, or whose Op failed.
+//!   - the store of the unlinked bit of a removed object, and the store that clears the header of a freed
+//!     object or of a new object whose Op failed.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Watcher`] has a queue of bounded length. The thread that makes a change adds a notice to each queue
 //! after the change is visible. If a queue is full, one notice replaces all its notices, and tells the
-//! watcher to forget everything. While nobody watches, a change costs one load of a flag.
+//! watcher to forget everything. While nobody watches, the only cost for a change is the load of a flag.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -81,7 +81,7 @@ impl QuotaLimit {
         self.hard == 0 || self.soft <= self.hard
     }
 
-    /// True if usage may not grow by `change` at `now`. Usage may always fall.
+    /// True if the limits forbid usage to grow by `change` at `now`. Usage may always fall.
     #[doc(hidden)]
     pub fn refuses(self, usage: u64, change: i64, now: Time) -> bool {
         let after = usage.saturating_add_signed(change);
@@ -215,13 +215,13 @@ impl QuotaTable {
         self.limits.get(&id).copied().unwrap_or_default()
     }
 
-    /// Sets the limits of an account. Limits of 0 remove them.
+    /// Sets the limits of an account. If all of `limits` are 0, the account has no limits any more.
     ///
     /// # Errors
-    /// `Invalid` for the number 0, which has no limits, and for a soft limit above the hard limit.
+    /// `Invalid` for the number 0, which cannot have limits, and for a soft limit above the hard limit.
     pub fn set(&mut self, id: QuotaId, limits: QuotaLimits) -> Result<()> {
         if id.number == 0 {
-            return Err(Error::Invalid("user 0, group 0 and files outside of trees have no limits"));
+            return Err(Error::Invalid("user 0, group 0 and files outside of trees cannot have limits"));
         }
         if !limits.bytes.is_possible() || !limits.files.is_possible() {
             return Err(Error::Invalid("a soft limit is above its hard limit"));

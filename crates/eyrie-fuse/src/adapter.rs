@@ -130,8 +130,8 @@ impl Adapter {
         call(&Adapter::user(request), self.object(number)?).or_errno()
     }
 
-    /// Calls the library for the user of a request, which makes an object. The library applies the umask,
-    /// because the kernel does not know if the object inherits an ACL in place of the umask.
+    /// As [`Adapter::as_user`], for a request that makes an object. The library applies the umask, because
+    /// the kernel does not know if the object inherits an ACL in place of the umask.
     pub(crate) fn as_creator<T>(
         &self,
         request: &Request,
@@ -302,8 +302,8 @@ impl Adapter {
     }
 }
 
-/// True if a change of bytes by this user clears set-id bits. The capability `CAP_FSETID` decides, but the
-/// request does not tell if the user has it. This function assumes that only root has it.
+/// True if a change of bytes by the user of this request clears set-id bits. The capability `CAP_FSETID`
+/// decides, but the request does not tell if the user has it. This function assumes that only root has it.
 pub(crate) fn drops_set_ids(request: &Request) -> bool {
     request.uid() != 0
 }
@@ -315,8 +315,8 @@ fn capabilities(request: &Request) -> Capabilities {
     if request.uid() == 0 { Capabilities::all() } else { Capabilities::all() - Capabilities::SYS_RESOURCE }
 }
 
-/// Returns the supplementary groups of a thread, because no request has them. Returns an empty list if the
-/// thread has ended or is not visible here.
+/// Returns the supplementary groups of a thread from `/proc`, because no request has them. Returns an empty
+/// list if the thread has ended or is not visible here.
 fn groups_of(pid: u32) -> Vec<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();

@@ -22,7 +22,8 @@
 //!   still exist.
 //!
 //! The kernel holds the nodes of open files, and it checked the rights when it opened them. So opens and
-//! closes make requests only if the volume keeps [locks](MountOptions::volume_locks).
+//! closes make requests only if the volume keeps [locks](MountOptions::volume_locks), or if the open makes
+//! the file.
 //!
 //! # Examples
 //! ```no_run

@@ -51,8 +51,8 @@ pub struct MountOptions {
     pub no_dir_access_times: bool,
     /// Let the volume keep advisory locks, for all its users (`lock`), or let the kernel keep them
     /// (`nolock`). Locks of the kernel exclude only other programs that use this mount, but opens and closes
-    /// are then faster. By default the volume keeps the locks if a service shares it. Otherwise only the
-    /// process of the mount can have other users of the volume.
+    /// are then faster. By default the volume keeps the locks if a service shares it. Without a service, only
+    /// the process of the mount can use the volume beside the mount.
     pub volume_locks: Option<bool>,
     /// Number of threads that serve requests. The default is one for each processor, but at least 2 and at
     /// most 8.
@@ -85,7 +85,7 @@ impl MountOptions {
             Some(("fsname", name)) => self.name = Some(name.to_owned()),
             Some(("threads", number)) => match number.parse() {
                 Ok(number @ 1..=64) => self.threads = Some(number),
-                _ => return wrong("the number of threads is 1 to 64"),
+                _ => return wrong("the number of threads must be 1 to 64"),
             },
             // Contexts of SELinux and remarks of fstab(5) are ignored.
             Some(("context" | "rootcontext" | "comment", _)) => {}

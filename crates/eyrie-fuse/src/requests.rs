@@ -59,7 +59,8 @@ impl Filesystem for Adapter {
         if let Ok(id) = self.object(number) {
             self.nodes.forget(id, lookups);
         }
-        // The session calls this function for each node of a batch, so the thread must not park here.
+        // The session calls this function for each node of a batch, so the thread must not park here (see
+        // `turns`).
         self.after_forget();
     }
 

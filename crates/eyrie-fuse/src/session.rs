@@ -89,7 +89,7 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
     let mounted = statx(CWD, &path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
     let connection = mounted.map_or(0, |mounted| mounted.stx_dev_minor);
     let mut mount = Mount { session: Some(session), helpers: Vec::new(), locks, nodes, path, connection };
-    // After an error, the drop of `mount` unmounts again.
+    // After an error, the drop of `mount` undoes the mount.
     mount.wait_until_served()?;
     mount.start_helpers(kernel).map_err(|error| MountError::refused("mount", given, error))?;
     Ok(mount)

@@ -69,7 +69,7 @@ pub enum Fault {
     /// An Op needs more room in the journal than it has reserved, or it lends more pages to its cut than the
     /// overflow of a record may have. The Op has committed nothing that a second attempt would do twice, so
     /// it can be made again with more room.
-    #[error("one call has more changes than the journal of the volume has room for: {needed} bytes")]
+    #[error("one call has more changes than the journal of the volume has room for: it needs {needed} bytes")]
     OpTooLarge {
         /// The room that the Op needs at least, in bytes.
         needed: u64,
@@ -87,7 +87,7 @@ pub enum Fault {
     },
 }
 
-/// Returns true if the host has no room, or its user has reached a quota.
+/// Returns true if the host has no room, or if the user of this process has reached a quota there.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -102,9 +102,9 @@ impl Mapping {
     /// thread that reads meanwhile reads bytes of the old file or of the new file.
     pub(crate) fn replace(&self, file: &File) -> Result<(), Fault> {
         let new = Mapping::map_with(file, self.len, None, MapFlags::SHARED, ProtFlags::READ)?;
-        // SAFETY: both mappings have the same length, and each belongs to its value. All reads tolerate any
-        // bytes. The move leaves nothing mapped at the address in `new`, and `forget` keeps its drop from
-        // unmapping this address.
+        // SAFETY: both mappings have the same length; `self` owns one and `new` owns the other. All reads
+        // tolerate any bytes. The move leaves nothing mapped at the address in `new`, so `forget` keeps `new`
+        // from unmapping this address.
         unsafe { move_over(self.base().cast(), new.base().cast(), self.len as usize) };
         std::mem::forget(new);
         Ok(())

@@ -1,7 +1,7 @@
-//! The medium: checked access to the segments of a volume. The module `order` has barriers and publishes. On
-//! a disk each access may also fail with [`Fault::Io`] or [`Fault::Checksum`], because the page may have to
-//! be read, and with [`Fault::Forked`] in a forked child. A store may also fail with [`Fault::OpTooLarge`]. A
-//! store to the page cache of another process fails with [`Fault::ReadOnly`].
+//! The medium: checked access to the segments of a volume. The calls that order stores are in the module
+//! `order`. On a disk each access may also fail with [`Fault::Io`] or [`Fault::Checksum`], because the page
+//! may have to be read, and with [`Fault::Forked`] in a forked child. A store may also fail with
+//! [`Fault::OpTooLarge`]. A store to the page cache of another process fails with [`Fault::ReadOnly`].
 
 use std::fs::File;
 use std::panic::Location;
@@ -358,10 +358,10 @@ impl Medium {
 
     /// Borrows bytes in place for as long as `_guard` keeps the current epoch pinned.
     ///
-    /// The caller is an engine that holds the volume exclusively, or that has it open read-only beside other
-    /// such engines. The caller must ensure that no code stores to these bytes while a published pointer
-    /// leads to them, nor in the grace period after the last such pointer has gone. The extents of an object
-    /// that is never changed in place are such bytes.
+    /// The caller is an engine that holds the volume exclusively, or that has it open read-only, when all
+    /// other engines of the volume are read-only, too. The caller must ensure that no code stores to these
+    /// bytes while a published pointer leads to them, nor in the grace period after the last such pointer has
+    /// gone. The extents of an object that is never changed in place are such bytes.
     ///
     /// The caller also relies on a sound volume. In a damaged volume, two objects may have the same extent. A
     /// write to one object would then change the bytes that this call returned for the other.

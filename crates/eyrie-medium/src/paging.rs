@@ -48,9 +48,9 @@ impl Medium {
         Medium::cached(anchor, options, |memory| Pager::open(blocks, anchor, options, memory))
     }
 
-    /// Opens a volume of `volume_bytes` whose journal is lost. Its pages are those in their places on the
-    /// disk. The medium has a journal of 0 bytes, so it accepts no store. Only a repair may use such a
-    /// volume, because changes that only the journal had are missing.
+    /// Opens a volume of `volume_bytes` whose journal is lost. Each page of the volume has the bytes that are
+    /// in its place on the disk. The medium has a journal of 0 bytes, so it accepts no store. Only a repair
+    /// may use such a volume, because changes that only the journal had are missing.
     ///
     /// # Errors
     /// [`Fault::Io`].
@@ -283,8 +283,8 @@ impl Medium {
         self.drained(Drain::Cut)
     }
 
-    /// As [`Medium::drain`], for a thread that waits for the disk. From now on, an Op of another thread waits
-    /// if it would leave too many pages to the next call of this function.
+    /// As [`Medium::drain`], for a thread that waits for the disk. For some time afterwards, an Op of another
+    /// thread waits if it would leave too many pages to the next call of this function.
     ///
     /// # Errors
     /// As [`Medium::drain`].

@@ -2,8 +2,9 @@
 //! other reads.
 //!
 //! Invariants:
-//! - The file of the memory has a fixed size: it is sealed against truncation. So no other process can
-//!   shorten the file and make an access fault.
+//! - The file of the memory has a fixed size: it is sealed against truncation, so no other process can
+//!   shorten it and make an access fault. [`SharedMemory::map_own`] is the exception: its file is not sealed,
+//!   and its caller ensures that only trusted processes can shorten it.
 //! - Other processes may change the memory at any moment. So words are atomics, and bytes are copied by
 //!   inline assembly. Callers validate the copies.
 
@@ -102,7 +103,8 @@ pub(crate) unsafe fn move_over(old: *mut libc::c_void, new: *mut libc::c_void, l
 
 /// Makes a memory file of `len` zeros, in which its owner can punch holes. The file is not sealed against
 /// stores, because the kernel would then refuse to punch holes. Also returns a read-only descriptor for other
-/// processes. The mode of the file lets only this user and root get a descriptor that permits stores.
+/// processes. The file has mode 0400. Only root can open it for stores, and this user only after changing the
+/// mode.
 pub(crate) fn page_file(len: u64) -> Result<(File, File), Fault> {
     let fault = |errno| io_fault("making shared memory for pages", errno);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -197,9 +199,9 @@ impl SharedMemory {
     /// If the host has no memory for its own tables after it has removed the old mapping.
     pub fn replace(&self, fd: OwnedFd) -> Result<(), Fault> {
         let mut new = SharedMemory::map(fd, self.len, self.access)?;
-        // SAFETY: both mappings have the same length, and each belongs to its value. The move leaves nothing
-        // mapped at the address in `new`, and `forget` keeps its drop from unmapping this address. All
-        // accesses are atomics or copies that tolerate any bytes.
+        // SAFETY: both mappings have the same length; `self` owns one and `new` owns the other. The move
+        // leaves nothing mapped at the address in `new`, and `forget` keeps its drop from unmapping this
+        // address. All accesses are atomics or copies that tolerate any bytes.
         unsafe { move_over(self.base.as_ptr().cast(), new.base.as_ptr().cast(), self.len) };
         // The descriptor is closed here, because `forget` would leave it open.
         new.file = None;
@@ -276,8 +278,8 @@ impl SharedMemory {
         self.short_word(index)
     }
 
-    /// Sleeps while a word of four bytes is `expected`, until another thread or process wakes a sleeper of
-    /// the word, and at most for `limit`. May return early.
+    /// If a word of four bytes is `expected`, sleeps until another thread or process wakes a sleeper of the
+    /// word, but at most for `limit`. A change of the word alone does not end the sleep. May return early.
     pub fn sleep_on(&self, index: usize, expected: u32, limit: Duration) {
         let name = (self.inode.load(Ordering::Relaxed), index);
         sleep::sleep_on(&self.short_words()[index], name, expected, limit);

@@ -1,10 +1,10 @@
 //! The service of a volume: it shares the volume with programs that it does not trust.
 //!
 //! A [`Service`] owns the engine of one volume. Its clients map the volume for reading, and read it without a
-//! call. They send each change as an encoded Op through memory that both sides map ([`eyrie_client`]). The
-//! service checks the Op with the credentials that the kernel reports for the client, and applies it. The
-//! design is that of the trusted file-system service of Aerie (EuroSys 2014, section 4). A client that is
-//! alone can log some of its changes and go on without an answer; the service applies them later
+//! call. They send changes as encoded Ops through memory that both sides map ([`eyrie_client`]). The service
+//! checks each Op with the credentials that the kernel reports for the client, and applies it. The design is
+//! that of the trusted file-system service of Aerie (EuroSys 2014, section 4). Some changes need no request:
+//! a client that is alone can log them and go on without an answer. The service applies them later
 //! ([`ServeOptions::defers_changes`]). With [`ServeOptions::grants_parts`], several clients can log changes
 //! at the same time.
 //!

@@ -6,11 +6,12 @@
 //! A session then logs a change only if it holds the grants of all objects of the change.
 //!
 //! Before a request of another session, the service takes back the grants of the objects of the request. It
-//! takes back all grants of a session in three more cases: before it sleeps, if the client has logged nothing
-//! for a while; if storage runs short; and if the volume gets a feature with which no change is deferred.
-//! Grants also end with their session, and after an entry that cannot be applied. To take grants back, the
-//! service seals the log, applies everything up to the position that it then sees, and clears the grants on
-//! the board. The client has no part in this, so it may be stopped or dead.
+//! takes back all grants of a session in three more cases. In the first case, the client has logged nothing
+//! for a while, and the service is about to sleep or to open the log of another session. In the second case,
+//! storage runs short. In the third case, the volume gets a feature with which no change is deferred. Grants
+//! also end with their session, and after an entry that cannot be applied. To take grants back, the service
+//! seals the log, applies everything up to the position that it then sees, and clears the grants on the
+//! board. The client has no part in this, so it may be stopped or dead.
 //!
 //! A session gets grants after several changes. If others need the same objects soon after, the next grant
 //! comes later, up to a second, so that changes of objects in contention are applied at once.
@@ -77,7 +78,7 @@ pub enum Swept {
 pub enum RequestedObjects<'a> {
     /// The request may change all objects, or may need storage that is promised to entries.
     All,
-    /// The request reads the state of the volume, as `statfs` does.
+    /// The request is about the volume as a whole and changes no object: `statfs`, for example.
     Volume,
     /// The request depends on one object.
     One(ObjectId),
@@ -197,9 +198,9 @@ impl Logs {
     }
 
     /// Makes everything visible that clients have logged about the objects of a request, before the request
-    /// of a session is handled. Takes the grants of these objects back from other sessions. Requests that
-    /// only read the state of the volume take no grants of parts back. Returns false if an entry has to wait
-    /// for free storage. The request then waits, too.
+    /// of a session is handled. Takes the grants of these objects back from other sessions. Requests about
+    /// the volume as a whole that change no object take no grants of parts back. Returns false if an entry
+    /// has to wait for free storage. The request then waits, too.
     #[inline]
     pub fn before_request(
         &mut self,
@@ -361,7 +362,7 @@ impl Logs {
                     generations.start = head.detail + 1;
                     table.set_generations(*key, generations);
                 }
-                // A client that keeps to its budget finds storage, as soon as nobody holds it back.
+                // A client that keeps to its budget finds storage, as soon as nobody holds storage back.
                 Err(Error::NoSpace) if may_wait && !*is_useless && needed <= limit_of_storage => {
                     is_full = true;
                     return false;

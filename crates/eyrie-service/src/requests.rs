@@ -429,7 +429,7 @@ fn has_one_object(call: ServiceCall) -> bool {
     )
 }
 
-/// True for a request that reads the state of the volume.
+/// True for a request about the volume as a whole that changes no object.
 fn reads_volume(call: ServiceCall) -> bool {
     matches!(call, ServiceCall::Quotas | ServiceCall::Space | ServiceCall::Sync | ServiceCall::Watch)
 }

@@ -136,7 +136,7 @@ impl Service {
     ///
     /// # Errors
     /// `Volume` if the volume cannot be opened. `Fault` if the host refuses the socket (`EADDRINUSE` if a
-    /// file or another service is there), or refuses to change the mode of the directory.
+    /// file or another service is there), the table of the change logs, or the new mode of the directory.
     pub fn start(volume: &Path, socket: &Path, options: ServeOptions) -> Result<Service> {
         let engine = Scm::open_shared(volume, options.paged)?;
         let opening = |source| io_fault("opening the volume's segment for its clients", source);
@@ -166,7 +166,7 @@ impl Service {
     /// `Fault` as for [`Service::start`].
     pub fn start_on(engine: Scm, segment: File, socket: &Path, options: ServeOptions) -> Result<Service> {
         let engine = engine.closed_on_drop();
-        // The number is read now, because its page may be unreadable later.
+        // The number of the owner is read now, because the page of this number may be unreadable later.
         let owner = engine.volume().owner_number()?;
         let listener = listen_at(socket)?;
         // A session has up to six descriptors, and the usual limit is 1024.

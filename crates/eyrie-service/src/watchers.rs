@@ -1,4 +1,5 @@
-//! The watchers of a session: notices of changes that other sessions make.
+//! The watchers of a session, which get notices of the changes of the volume. A change of the session itself
+//! can leave out one of its watchers ([`Watchers::quietly`]).
 
 use std::time::{Duration, Instant};
 

@@ -24,7 +24,7 @@ use rustix::process::{Signal, getpid, kill_process};
 const BYTES: u64 = 8 << 20;
 
 /// Names of the environment variables of a service in a process of its own: the directory of its volume, and
-/// the store to the board before which the service is killed.
+/// the number of the store to the board before which the service is killed.
 const PLACE: &str = "EYRIE_TEST_PERSISTENT_PLACE";
 const KILL: &str = "EYRIE_TEST_PERSISTENT_KILL";
 
@@ -171,7 +171,7 @@ pub fn serve_if_child() {
     std::process::exit(0);
 }
 
-/// A service in a process of its own, which the drop of this value ends.
+/// A service in a process of its own. The service ends when this value is dropped.
 pub struct ServiceProcess {
     child: Child,
     /// The service ends when this pipe is closed.
@@ -180,7 +180,7 @@ pub struct ServiceProcess {
 
 impl ServiceProcess {
     /// Starts a service of the volume in `place`: this program, whose test `test` calls [`serve_if_child`]
-    /// first. The service is killed before its store number `kill` to the board, if there is such a number.
+    /// first. If `kill` is n, the service is killed before its store number n to the board, counted from 0.
     ///
     /// # Panics
     /// Panics if the host starts no process.

@@ -2,8 +2,8 @@
 //! determine the step.
 //!
 //! Each step is one visible change. After a kill, the directory must show the state after the last
-//! acknowledged step or after a later step. A script makes each step on the [model](Model), too, whose state
-//! is the expected one.
+//! acknowledged step or after a later step. A script makes each step on the [model](Model), too. The state of
+//! the model is the expected one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -301,7 +301,8 @@ impl StepScript {
         }
     }
 
-    /// Draws a clone to `to`. The range begins at the start of either file, or at the end of `to`.
+    /// Draws a clone to `to`. The source range begins at the start of its file. The target range begins at
+    /// the start of `to`, or at the end of its last page.
     fn draw_clone(&mut self, to: String) -> FileStep {
         let from = self.any_name();
         let (size, room) = (self.files[&from], self.files[&to].next_multiple_of(PAGE_BYTES));
@@ -386,7 +387,7 @@ impl StepScript {
     /// Makes the next step in `place`.
     ///
     /// # Errors
-    /// Fails if the volume and the model do not give the same errno, or none.
+    /// Fails if the volume and the model give different results: two errnos, or an error of only one of them.
     pub fn step(&mut self, place: &StepDirectory) -> Result<()> {
         let (step, expected) = self.draw_next();
         match step.perform(place, self.number) {

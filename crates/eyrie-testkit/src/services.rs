@@ -10,7 +10,8 @@ use eyrie_service::{ServeOptions, Service};
 use tempfile::TempDir;
 
 /// Serves a new volume of `bytes` for all users while `body` runs with the path of the socket. On a disk, the
-/// service has a page cache of 1 MiB. In memory, it defers changes. Returns the directory with the volume.
+/// service has a page cache of 1 MiB. In memory, it grants parts, so that clients log their changes. Returns
+/// the directory with the volume.
 ///
 /// # Panics
 /// Panics if `/dev/shm` has no room, or if the service fails.

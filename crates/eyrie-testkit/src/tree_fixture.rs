@@ -27,8 +27,8 @@ pub fn is_root() -> bool {
 
 /// Makes a tree under the empty directory `root`. The tree has modes with every bit, times before 1970 and in
 /// the far future, hard links, dangling and looping symbolic links, holes, special files, and names of all
-/// kinds of bytes. The tree has owners and devices if the process is root, and extended attributes if the
-/// host supports them.
+/// kinds of bytes. The tree has files of several owners, and devices, if the process is root, and extended
+/// attributes if the host supports them.
 ///
 /// # Errors
 /// Fails if a call of the host fails.
@@ -429,7 +429,7 @@ impl Manifest {
         self.lines.is_empty()
     }
 
-    /// Returns the differences to `other`, with one line for each entry that differs.
+    /// Returns the differences from `other`, with one line for each entry that differs.
     pub fn differences(&self, other: &Manifest) -> Vec<String> {
         let mut found = Vec::new();
         for (name, line) in &self.lines {

@@ -15,7 +15,7 @@ const DAYS: usize = 250;
 /// Measurements of a day. Each is a temperature in hundredths of a degree, as two bytes.
 const MEASUREMENTS: usize = 1440;
 
-/// The sum, the number and the maximum of measurements. It takes any slice of bytes, in place or copied.
+/// The sum, the number and the maximum of measurements, from slices of bytes that are in place or copied.
 #[derive(Default)]
 struct Summary {
     sum: i64,

@@ -68,8 +68,8 @@ impl Error {
     ///
     /// ```
     /// # use eyrie::{Errno, Error};
-    /// let error = Error::with_reason(Errno::INVAL, "put", "a key has at least one byte");
-    /// assert_eq!(error.to_string(), "put: a key has at least one byte");
+    /// let error = Error::with_reason(Errno::INVAL, "put", "a key must have at least one byte");
+    /// assert_eq!(error.to_string(), "put: a key must have at least one byte");
     /// ```
     #[cold]
     pub fn with_reason(errno: Errno, operation: &'static str, reason: impl Into<String>) -> Error {
@@ -265,7 +265,7 @@ mod tests {
         let mut all = vec![
             (Error::new(Errno::LOOP, "open"), Errno::LOOP),
             (Error::new(Errno::NOENT, "open").at("/a"), Errno::NOENT),
-            (Error::with_reason(Errno::FBIG, "put", "a value has at most 64 MiB"), Errno::FBIG),
+            (Error::with_reason(Errno::FBIG, "put", "a value must have at most 64 MiB"), Errno::FBIG),
             (Error::with_reason(Errno::IO, "walk", "damaged").at("/a"), Errno::IO),
         ];
         all.extend(of_engine.map(|(error, errno)| (Error::from_engine(error, "open").at("/v"), errno)));

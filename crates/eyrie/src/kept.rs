@@ -30,7 +30,7 @@ impl KeptId {
         Ok(KeptId { id, session: AtomicU64::new(session), generation })
     }
 
-    /// Returns the id as it was when the object was opened.
+    /// Returns the id, without a check that it still names the object.
     pub(crate) fn raw(&self) -> ObjectId {
         self.id
     }
@@ -40,7 +40,7 @@ impl KeptId {
         self.generation
     }
 
-    /// Returns the id.
+    /// Returns the id. If the session has changed, first checks that the id still names the object.
     ///
     /// # Errors
     /// `Stale` if the id names another object or none in the present session.

@@ -31,9 +31,9 @@ const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
 /// Fails with `EINVAL` or `ENAMETOOLONG` unless a key has 1 to 255 bytes.
 pub(crate) fn check_key(key: &[u8], operation: &'static str) -> Result<()> {
     match key.len() {
-        0 => Err(Error::with_reason(Errno::INVAL, operation, "a key has at least one byte")),
+        0 => Err(Error::with_reason(Errno::INVAL, operation, "a key must have at least one byte")),
         1..=NAME_MAX => Ok(()),
-        _ => Err(Error::with_reason(Errno::NAMETOOLONG, operation, "a key has at most 255 bytes")),
+        _ => Err(Error::with_reason(Errno::NAMETOOLONG, operation, "a key must have at most 255 bytes")),
     }
 }
 

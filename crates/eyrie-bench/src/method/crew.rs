@@ -26,7 +26,8 @@ impl Crew {
         let processors = machine::processors();
         let start = |number: usize| {
             let (sender, tasks) = channel::<Task>();
-            // The last processors come first, because most machines handle interrupts on the first.
+            // The threads get the last processors first, because most machines handle interrupts on their
+            // first one.
             let processor = processors[processors.len() - 1 - number % processors.len()];
             let thread = thread::spawn(move || {
                 machine::pin(processor);

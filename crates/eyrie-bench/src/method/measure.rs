@@ -21,8 +21,8 @@ pub struct Counters {
     pub drains: Option<u64>,
 }
 
-/// Makes the changes of a side durable, and returns the totals of the work of its medium. Returns `None` if
-/// the side has no such totals.
+/// Makes the changes of a side durable, and returns the totals of the work of its medium. If the side has no
+/// such totals, does nothing and returns `None`.
 pub type Count = Arc<dyn Fn() -> Result<Option<Counters>> + Send + Sync>;
 
 /// One side of a run, with a worker for each thread.
@@ -33,8 +33,8 @@ pub struct SideWithWorkers {
     pub workers: Vec<Box<dyn Worker>>,
     /// Makes the changes of the side durable, and returns the work of its medium.
     pub count: Count,
-    /// True if the workers' own threads store to a medium of Eyrie, so that they count its barriers and
-    /// publishes.
+    /// True if the workers' own threads store to a medium of Eyrie, so that these threads count its barriers
+    /// and publishes.
     pub orders: bool,
 }
 

@@ -4,8 +4,8 @@
 //! targets and bytes, on one side after the other. The first round of a row does not count, because it warms
 //! caches and memory. A row with a single round is the exception: this round counts. The result of a side is
 //! the median over its counted rounds. Its ratio to the first side is the median of the ratios of single
-//! rounds, because both times of a round suffer from the same load of the machine. In a last round every call
-//! is timed by itself, for the percentiles of the latency.
+//! rounds, because both times of a round suffer from the same load of the machine. In a last round, which the
+//! caller can turn off, every call is timed by itself, for the percentiles of the latency.
 //!
 //! Invariants:
 //! - A run fails if a side returns wrong bytes, or if a row touches too few different blocks, files or keys.

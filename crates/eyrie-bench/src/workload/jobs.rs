@@ -75,7 +75,7 @@ impl Workload for Jobs {
     }
 
     fn most_threads(&self) -> u64 {
-        // Each thread has at least one page in each part of its file.
+        // Each thread must have at least one page in each quarter of its file.
         self.pages / CHANGED as u64
     }
 

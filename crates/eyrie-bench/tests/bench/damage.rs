@@ -1,4 +1,4 @@
-//! Files that change during a run, which must then fail.
+//! Tests that a run fails if a file changes during the run.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -121,7 +121,7 @@ fn short_log_fails_the_run() {
     assert!(error.starts_with("eyrie: at the end: ") && error.contains("the log has wrong bytes"), "{error}");
 }
 
-/// Damages a file of a tree after its patch or its last read.
+/// Damages a file of a tree before the removal of the tree. Returns the error of the run.
 fn damage_before_removal(work: impl Workload + FileWork) -> String {
     let rows = work.plan(1).groups.into_iter().flatten();
     let remove = rows.map(|row| row.name).position(|name| name.starts_with("remove"));

@@ -1,4 +1,4 @@
-//! Small runs of all workloads, and sides that are wrong.
+//! Small runs of all workloads, sides that cannot be made, and requests that must be refused.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

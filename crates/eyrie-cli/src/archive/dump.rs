@@ -159,7 +159,8 @@ impl<W: Write> Dumper<W> {
             runs.push(run);
             // The reader refuses a list of more than `MAX_RUNS` ranges, and `encode` may add one range for a
             // hole at the end of the file. So a file with `MAX_RUNS` ranges or more is stored with zeros in
-            // place of its holes. A file is refused if it would then have more data than any file can have.
+            // place of its holes. A file is refused if it would then have more data than a file of its file
+            // system can have.
             if runs.len() >= MAX_RUNS {
                 if size > file.file_system().data_bytes_max() {
                     let why = "too many ranges of data for an archive, and too large without its holes";

@@ -37,12 +37,13 @@ struct Loader<'a, R, D: Posix> {
     buffer: Vec<u8>,
 }
 
-/// Loads the archive `input` into the directory `to` of `target`. The directory must be empty or not exist.
-/// Messages call the archive `from`. The result also counts the members that could not be loaded.
+/// Loads the archive `input` into the directory `to` of `target`. The directory must either be empty or not
+/// exist. Messages call the archive `from`. The result also counts the members that could not be loaded.
 ///
 /// # Errors
 /// Fails if `input` is not an archive, is damaged or ends early. Fails if `to` exists and is not an empty
-/// directory, or if the target is full or fails. An interrupt has the exit status 130.
+/// directory, or if the target is full, above a quota, read-only or broken. An interrupt has the exit status
+/// 130.
 pub fn load<D: PosixProjects + Clone>(
     input: impl Read,
     from: &str,

@@ -33,7 +33,7 @@ pub(super) enum Body {
     File(Vec<Range<u64>>),
     /// A symbolic link to this target.
     Symlink(Vec<u8>),
-    /// A hard link to an earlier member of this name. The `stat.size` of the link is 0.
+    /// A hard link to an earlier member, which has this name. The `stat.size` of the link is 0.
     Link(Vec<u8>),
     /// A pipe or a device: see `stat.kind`.
     Special,

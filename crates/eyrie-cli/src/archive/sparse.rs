@@ -1,4 +1,4 @@
-//! The list of the ranges of a file that have data. GNU tar writes this list in several forms. This module
+//! The list of those ranges of a file that have data. GNU tar writes this list in several forms. This module
 //! parses and checks all of them, and writes the form of version 1.0.
 
 use std::ops::Range;

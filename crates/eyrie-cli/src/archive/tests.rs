@@ -242,8 +242,8 @@ fn absurd_sizes_are_refused_or_sparse() {
     let sparse = |list: &[(&str, &[u8])], data: &[u8]| {
         archive(&[records(list), file("sparse", &String::from_utf8_lossy(data))])
     };
-    // The descriptions of one member have at most 16 MiB. One of these records is within this limit, but two
-    // are above it.
+    // The descriptions of one member may have at most 16 MiB. One of these records is within this limit, but
+    // two are above it.
     let much = records(&[("comment", &[b'x'; 9 << 20])]);
     let version = [("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.minor", b"0")];
     let with_size = |size: &'static [u8]| [version[0], version[1], ("GNU.sparse.realsize", size)];

@@ -44,7 +44,8 @@ pub struct BenchArgs {
 /// The workloads.
 #[derive(Debug, Subcommand)]
 enum BenchWorkload {
-    /// Single calls on files: those of Table 3 of the paper about Aerie, in its sizes, and others
+    /// Single calls on files: those of Table 3 of the paper about Aerie, with the sizes of this table, and
+    /// others
     #[command(after_help = "\
 Examples:
   eyrie bench micro

@@ -20,9 +20,9 @@ Examples:
   eyrie chattr -R -i vol:/etc
   eyrie chattr =a vol:/log
 
-i: nobody changes the file, its attributes and its names, or the entries of the directory. a: a file is only \
-appended to, a directory only gets new entries, and attributes and names stay. Root obeys these \
-flags, too, and only root changes them. `dump` and `load` keep them; copies have none.")]
+i: a file or directory, its attributes, its names and its entries cannot change. a: a file can only be \
+appended to, a directory can only get new entries, and attributes and names cannot change. Root must \
+obey these flags, too, and only root can change them. `dump` and `load` keep them; copies have none.")]
 pub struct ChattrArgs {
     /// + to add, - to remove or = to set the flags, which are i, a, both or none
     #[arg(value_name = "+-=[ia]", value_parser = FlagChange::parse, allow_hyphen_values = true)]

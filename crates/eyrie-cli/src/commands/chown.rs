@@ -24,7 +24,7 @@ Examples:
   eyrie chown :100 vol:/file
 
 OWNER is USER, USER:GROUP, :GROUP, or USER: for the login group of the user. Names come from /etc/passwd and \
-/etc/group of the host; a number needs no name. Symbolic links are followed, but not with -h or -R."
+/etc/group of the host; a number needs no entry there. Symbolic links are followed, but not with -h or -R."
 )]
 pub struct ChownArgs {
     /// New user and group

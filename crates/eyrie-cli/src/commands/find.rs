@@ -144,7 +144,7 @@ fn search(
                     Ok(Answer::No) => {}
                     Ok(Answer::Yes(stat)) => matches.add(&place, stat)?,
                     Err(error) => {
-                        // The entries below cannot be read, either. One report is enough.
+                        // The entries below this one cannot be read, either. One report is enough.
                         walk.prune();
                         skipped.add(&place, &error);
                     }

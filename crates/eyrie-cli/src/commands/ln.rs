@@ -46,7 +46,7 @@ pub struct LnArgs {
 pub fn run(arguments: LnArgs, output: &mut Output) -> Result<()> {
     let LnArgs { existing, new, symbolic, force, no_dereference, verbose } = arguments;
     let new = new.inside()?;
-    // The target of a symbolic link is any text. It need not be a place.
+    // The target of a symbolic link may be any text, and need not be a place.
     let existing = if symbolic { PathBuf::from(existing) } else { path_beside(&new, &existing)? };
     volumes::with_files(&new.volume, Purpose::Change, |files| {
         let new = name_of_link(files, &existing, new.clone(), !no_dereference)?;

@@ -22,7 +22,7 @@ Examples:
   eyrie lsattr vol:/etc/passwd
   eyrie lsattr -R vol:/etc
 
-i: immutable. a: only appended to. `eyrie chattr --help` tells more.")]
+i: immutable. a: append-only. `eyrie chattr --help` tells more.")]
 pub struct LsattrArgs {
     /// Files and directories to show
     #[arg(value_name = "VOLUME:/path", required = true, value_parser = Place::parser())]

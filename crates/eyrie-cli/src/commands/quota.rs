@@ -20,7 +20,7 @@ use crate::users::Names;
 use crate::volumes::{Purpose, with_files};
 use crate::{place, text};
 
-/// The action of a read of a tree, for messages.
+/// The action in messages about a tree that cannot be read.
 const READING: &str = "read the tree of";
 
 /// Show and set limits for users, groups and directory trees
@@ -124,7 +124,7 @@ struct SetArgs {
 }
 
 impl SetArgs {
-    /// Returns the place of this directory of the volume.
+    /// Returns the place of the directory `path` of the volume.
     fn inside(&self, path: &Path) -> Inside {
         Inside { volume: self.volume.clone(), path: place::join(Path::new("/"), path) }
     }
@@ -264,8 +264,8 @@ fn row(report: &QuotaReport, names: &Names, zone: &Zone) -> [String; 9] {
     ]
 }
 
-/// Prints the account whose limits were set: as JSON, or as text if it is a tree, because this command gives
-/// a tree its number.
+/// Prints the account whose limits were set: as JSON, or as text if the account is a tree, because this
+/// command gives a tree its number.
 fn print_account(set: &SetArgs, account: Option<QuotaId>, output: &mut Output) -> Result<()> {
     if set.json {
         let (kind, number) = (account.map(|id| kind_name(id.kind)), account.map(|id| id.number));
@@ -331,7 +331,7 @@ fn check_directory(files: &Files, root: &Inside) -> Result<()> {
     if files.stat((&root.path).into()).doing(READING, root)?.is_dir() {
         return Ok(());
     }
-    Err(Failure::usage("not a directory", root, "a tree begins at a directory"))
+    Err(Failure::usage("not a directory", root, "a tree must begin at a directory"))
 }
 
 /// Gives all files of a tree its number, and returns the number. A directory that has no number yet gets a

@@ -25,7 +25,8 @@ pub struct ReplayArgs {
     /// Number of events before the crash
     #[arg(long, value_name = "EVENTS")]
     until: usize,
-    /// Drop the stores since the last fence to the line at OFFSET; with :KEPT, keep the first KEPT of them
+    /// Drop the stores to the line at OFFSET that follow the last fence; with :KEPT, keep the first KEPT of
+    /// them
     #[arg(long, value_name = "OFFSET[:KEPT]", value_delimiter = ',', value_parser = parse_loss)]
     drop: Vec<LineLoss>,
     /// Volume to make

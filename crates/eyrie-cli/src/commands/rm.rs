@@ -27,7 +27,7 @@ pub struct RmArgs {
     /// Remove empty directories
     #[arg(long = "dir", short)]
     directory: bool,
-    /// Ignore files that do not exist, and a command without files
+    /// Ignore files that do not exist, and succeed if no file is named
     #[arg(long, short)]
     force: bool,
     /// Print each file after it is removed

@@ -23,11 +23,11 @@ Examples:
   eyrie serve --foreground --allow-user ada --allow-user 1001 vol
   eyrie sessions vol
 
-Programs that open the volume connect to the service by themselves, and read the volume without a call. \
+Programs that open the volume connect to the service by themselves, and map the volume to read it. \
 With --socket, the path of the socket stands for the volume: eyrie ls SOCKET:/. The service applies the \
 changes of all programs with the rights that each user has. Everybody who may connect can read every \
-byte of the volume: it is mapped as a whole. A volume on a disk is read through the page cache of the \
-service. Only the user of the service and root may connect, unless --allow-user names others.
+byte of the volume, because it is mapped as a whole. A volume on a disk is read through the page cache of \
+the service. Only the user of the service and root may connect, unless --allow-user names others.
 
 The command returns when programs can connect, and a process in the background serves them. SIGTERM saves \
 the volume. After SIGKILL the volume is sound, and the next service recovers it. On a disk, changes after \

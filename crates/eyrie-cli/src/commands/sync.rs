@@ -20,8 +20,8 @@ Examples:
   eyrie sync --json one two
 
 Every command that changes a volume saves it at the end, so a sync is useful after a program was killed. On \
-a disk it also writes the changes in the journal to their places. Commands that only read a volume recover \
-it in memory each time, until a sync or another change has recovered the volume itself.")]
+a disk, a sync also writes the changes in the journal to their places. Commands that only read a volume \
+recover it in memory each time, until a sync or another change has recovered the volume itself.")]
 pub struct SyncArgs {
     /// Volumes to recover and save
     #[arg(value_name = "VOLUME", required = true)]

@@ -1,5 +1,5 @@
-//! Tests of the definition of the command line: every help text has valid examples, and every command prints
-//! JSON and is quiet on demand.
+//! Tests of the definition of the command line: every help text has valid examples, and every command, except
+//! those in the lists below, prints JSON and is quiet on demand.
 
 use clap::{Command, CommandFactory, Parser};
 

@@ -70,7 +70,9 @@ impl NewSize {
         let (rule, digits) = found.map_or((Rule::Exact, argument), |(_, rule)| (*rule, &argument[1..]));
         let bytes = text::parse_bytes(digits)?;
         match rule {
-            Rule::RoundDown | Rule::RoundUp if bytes == 0 => Err("a size cannot be rounded to 0".to_owned()),
+            Rule::RoundDown | Rule::RoundUp if bytes == 0 => {
+                Err("a size cannot be rounded to a multiple of 0".to_owned())
+            }
             _ => Ok(NewSize { rule, bytes }),
         }
     }
@@ -98,7 +100,7 @@ pub fn run(arguments: TruncateArgs) -> Result<()> {
         let size = match &arguments.reference {
             None => NewSize { rule, bytes },
             Some(place) if rule == Rule::Exact => {
-                let why = "with --reference a size begins with one of + - < > / %";
+                let why = "with --reference a size must begin with one of + - < > / %";
                 return Err(Failure::usage("not relative", place, why));
             }
             Some(place) => {

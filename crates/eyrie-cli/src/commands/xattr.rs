@@ -141,8 +141,8 @@ fn value(files: &Files, inside: &Inside, follow: bool, name: &[u8]) -> eyrie::Re
 fn failure(what: &str, inside: &Inside, name: &[u8], error: &eyrie::Error) -> Failure {
     let why = match error.errno() {
         Errno::NODATA => format!("there is none: `eyrie xattr list {inside}` lists the attributes"),
-        Errno::RANGE => "its name has 1 to 255 bytes".to_owned(),
-        Errno::TOOBIG => "its value has at most 64 KiB".to_owned(),
+        Errno::RANGE => "a name must have 1 to 255 bytes".to_owned(),
+        Errno::TOOBIG => "a value must have at most 64 KiB".to_owned(),
         Errno::EXIST => "it exists already: without --create it is replaced".to_owned(),
         _ => reason(error),
     };

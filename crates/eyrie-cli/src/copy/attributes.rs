@@ -73,8 +73,8 @@ fn set_times(
 }
 
 /// Sets the owner of the copy, and returns the mode that the copy may have. Only root may give files to other
-/// users, so `EPERM` is not a failure. But a copy with another owner loses the set-id bits, because a program
-/// with these bits would run with the rights of the user who made the copy.
+/// users, so `EPERM` is not a failure. But a copy that does not get the owner of its source loses the set-id
+/// bits, because a program with these bits would run with the rights of the user who made the copy.
 ///
 /// Nobody can give a file to the user or group with the number [`NO_CHANGE`], which an archive can name.
 fn set_owner<D: Posix + Clone>(

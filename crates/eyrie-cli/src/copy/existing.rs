@@ -15,7 +15,7 @@ use crate::failure::{self, Doing};
 /// that could not be kept.
 ///
 /// # Errors
-/// Fails if the source cannot be read, or if the target is full, read-only or broken.
+/// Fails if the source cannot be read, or if the target is full, above a quota, read-only or broken.
 pub fn copy_attributes<S: Posix + Clone, D: Posix + Clone>(job: &Job<'_, S, D>) -> failure::Result<Tally> {
     let relative = Path::new("");
     let stat =

@@ -113,8 +113,8 @@ pub(super) fn fill<S: PosixClones + Clone + 'static, D: PosixClones + Clone + 's
     match clone_bytes(input, output) {
         Ok(()) => Ok(stat.size),
         Err(error) if reflink == Reflink::Always => Err(error).writing(),
-        // Usually the file system cannot make clones. If the error has another cause, such as a full volume,
-        // the copy of the bytes fails, too.
+        // The usual cause is a file system that cannot make clones. If the error has another cause, such as a
+        // full volume, the copy of the bytes fails, too.
         Err(_) => copy_bytes(input, output, stat, buffer),
     }
 }

@@ -13,9 +13,9 @@
 //! - A copied tree may be deeper than the longest path. Below the root of the tree, a call gets one name in
 //!   an open directory, or a path of bounded length to the first name of a file (`links::reach`). The number
 //!   of directories of the host that are open at a time has the same bound for every tree.
-//! - An entry that cannot be read or made is reported and counted, and the copy continues. A full, read-only
-//!   or failing target ends the copy, and so does a root directory that cannot be made. Owners, times and
-//!   extended attributes that cannot be kept are only counted.
+//! - An entry that cannot be read or made is reported and counted, and the copy continues. The copy ends if
+//!   the target is full, above a quota, read-only or broken, or if the root directory cannot be made. Owners,
+//!   times and extended attributes that cannot be kept are only counted.
 
 mod attributes;
 mod existing;

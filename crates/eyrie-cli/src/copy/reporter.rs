@@ -18,8 +18,9 @@ pub enum Style {
     Quiet,
     /// A line on standard output for each finished path.
     Paths,
-    /// A line on standard output for each finished path and its source, as `cp -v` prints it. The copy is
-    /// made at `root`, and the lines show it at `to`.
+    /// A line on standard output for each finished path and its source, as `cp -v` prints it. `root` is the
+    /// path of the copy in its file system. The lines show `to` instead: the target as the command line names
+    /// it.
     Pairs { root: PathBuf, to: PathBuf },
 }
 

@@ -23,7 +23,8 @@ pub struct TargetTree<'a> {
 
 impl<'a> TargetTree<'a> {
     /// Starts the tree `root` of a target. The root of a copy does not exist yet. The root of a load may be
-    /// an empty directory. Only [`copy_attributes`](super::copy_attributes) starts with an existing tree.
+    /// an empty directory. Only [`copy_attributes`](super::copy_attributes) starts with a root that may have
+    /// entries.
     pub fn new(root: &'a Path, progress: Progress<'a>) -> TargetTree<'a> {
         TargetTree { root, progress }
     }

@@ -72,7 +72,7 @@ struct TargetPosition<D: Posix> {
 ///
 /// # Errors
 /// Fails if the root of the source cannot be found, if the root directory of the copy cannot be made, or if
-/// the target is full, read-only or broken. After an interrupt, fails with exit status 130.
+/// the target is full, above a quota, read-only or broken. After an interrupt, fails with exit status 130.
 pub fn copy_tree<S, D>(job: &Job<'_, S, D>) -> failure::Result<Tally>
 where
     S: PosixClones + Clone + Sync + Send + 'static,

@@ -13,8 +13,8 @@ use crate::failure::reason;
 /// Names and values of extended attributes.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Reads the extended attributes that a copy of `path` gets: all but the limits of a volume, which are an
-/// attribute of its root. A symbolic link is not followed.
+/// Reads the extended attributes that a copy of `path` gets: all but the quota limits of a volume, which are
+/// an attribute of its root directory. A symbolic link is not followed.
 pub(super) fn read_copied<S: Posix + Clone>(source: &S, path: &Path, progress: &Progress<'_>) -> Xattrs {
     let mut xattrs = read(source, path, progress);
     xattrs.retain(|(name, _)| name != QUOTA_XATTR);
@@ -43,8 +43,8 @@ pub fn read<S: Posix + Clone>(source: &S, path: &Path, progress: &Progress<'_>) 
 }
 
 /// Returns the attributes of `path` that a comparison of two trees includes: `user` and `trusted` ones, and
-/// ACLs. Other attributes are left out, such as labels that the host itself makes. The limits of a volume are
-/// left out, because copies have none. A symbolic link is not followed.
+/// ACLs. Other attributes are left out, such as labels that the host itself makes. The quota limits of a
+/// volume are left out, because copies have none. A symbolic link is not followed.
 pub fn comparable<P: Posix + Clone>(fs: &P, path: &Path) -> eyrie::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     let names = match fs.symlink_xattr_names(path) {
         Err(error) if error.errno() == Errno::OPNOTSUPP => Vec::new(),

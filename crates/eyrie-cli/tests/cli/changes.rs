@@ -80,7 +80,7 @@ fn truncate_sets_sizes() {
     assert_eq!((size("vol:/a"), size("vol:/c")), (5, 5));
     sandbox.succeed(["truncate", "-r", "vol:/a", "-s", "%4K", "vol:/b"]);
     assert_eq!(size("vol:/b"), 4096);
-    sandbox.fail(2, &["host", "begins with one of"], ["truncate", "-r", "host", "-s", "7", "vol:/b"]);
+    sandbox.fail(2, &["host", "must begin with one of"], ["truncate", "-r", "host", "-s", "7", "vol:/b"]);
     sandbox.fail(3, &["none"], ["truncate", "-r", "none", "vol:/b"]);
     sandbox.fail(2, &["--size"], ["truncate", "vol:/b"]);
     sandbox.succeed(["rm", "vol:/c"]);

@@ -1,4 +1,5 @@
-//! Tests that commands end on damaged volumes, with limits on processor time, memory and output.
+//! Tests that every command on a damaged volume comes to an end, with limits on processor time, memory and
+//! output.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};

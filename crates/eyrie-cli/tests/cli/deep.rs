@@ -1,4 +1,4 @@
-//! Tests of trees that are deeper than the longest path.
+//! Tests of trees so deep that the paths of their files are longer than a path of a call may be.
 
 use eyrie::{Credentials, Dir, Host, Kind, Posix, PosixExt, Volume, WalkStep};
 
@@ -36,7 +36,8 @@ fn deepest<P: Posix + Clone>(fs: &P, root: &str, above: usize) -> (usize, usize)
 
 #[test]
 fn walking_commands_handle_paths_above_the_limit() {
-    /// A level adds two bytes to a path, so the deepest path has more bytes than the longest path (4,096).
+    /// A level adds two bytes to a path, so the deepest path is longer than the longest path of a call (4,095
+    /// bytes).
     const LEVELS: usize = 2500;
     let sandbox = Sandbox::with_volume("64M");
     let host = Host::new(sandbox.path("")).unwrap();

@@ -1,5 +1,5 @@
-//! Volumes whose service defers changes: a client that is alone logs its changes and does not wait for the
-//! service.
+//! Volumes whose clients log their changes and do not wait for the service: one client that is alone, or
+//! several clients with grants of parts of the volume.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,10 +29,10 @@ const GRANTED: u64 = 32;
 const NOTHING: u64 = 0;
 const PARTS: u64 = 1;
 const WHOLE: u64 = 2;
-/// Number of changes after which a client surely has the grant.
+/// Number of changes after which a client usually has the grant.
 const CHANGES: u64 = 200;
 
-/// A served volume, and a program that holds the grant.
+/// A served volume, and a program that has made enough changes to get the grant.
 struct Holder {
     sandbox: Sandbox,
     service: Service,
@@ -90,13 +90,13 @@ fn append(mut file: &File<Files>, word: u64) {
     assert_eq!(file.write(&word.to_le_bytes()).unwrap(), 8);
 }
 
-/// Asserts that bytes are the words from 0 to `count`.
+/// Asserts that bytes are the words below `count`, in order.
 fn assert_words(bytes: &[u8], count: u64) {
     let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     assert_eq!(words, (0..count).collect::<Vec<_>>());
 }
 
-/// Returns the size of the file as a command sees it.
+/// Returns the size of `/words` as a command sees it.
 fn size_of_words(sandbox: &Sandbox) -> u64 {
     let listed: Value = serde_json::from_str(&sandbox.succeed(["stat", "--json", "vol:/words"])).unwrap();
     listed["size"].as_u64().unwrap_or_else(|| listed[0]["size"].as_u64().unwrap())
@@ -260,7 +260,7 @@ fn change_directory(program: &Program, dir: &str, round: u32) {
     file.write_all_at(b"written", 0).unwrap();
 }
 
-/// A service and two programs, each of which holds the grants of its own directory.
+/// A service and two programs. Each program holds the grants of a directory of its own.
 struct TwoHolders {
     sandbox: Sandbox,
     service: Service,
@@ -317,8 +317,8 @@ fn state_of_the_volume_takes_no_grants() {
     second.end(service, &sandbox);
 }
 
-/// Programs that have stopped to change a volume leave their storage to the next ones, also while the service
-/// does not sleep.
+/// Programs that no longer change a volume leave their budgets of storage to the next ones, even while the
+/// service is always busy.
 #[test]
 fn idle_programs_leave_their_budgets() {
     let sandbox = Sandbox::with_volume("64M");
@@ -528,7 +528,7 @@ fn each_logged_change_is_made_once_although_services_are_killed() {
     Holder { sandbox, service, program, file }.end(next);
 }
 
-/// Programs in other processes read, while the program that holds the grant appends.
+/// Commands in other processes read between the appends of the program that holds the grant.
 #[test]
 fn other_programs_see_logged_changes() {
     let holder = Holder::start("256M");

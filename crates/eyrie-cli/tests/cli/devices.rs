@@ -53,7 +53,7 @@ fn block_device_holds_a_volume() {
     let Some(device) = crate::is_root().then(|| Device::new(&sandbox, 100 << 20)).flatten() else { return };
     let vol = device.place("");
     for medium in ["dram", "pmem"] {
-        sandbox.fail(1, &[&vol, "has the medium paged"], ["mkfs", &vol, "--medium", medium]);
+        sandbox.fail(1, &[&vol, "must have the medium paged"], ["mkfs", &vol, "--medium", medium]);
     }
     sandbox.fail(1, &[&vol, "leave the size out"], ["mkfs", &vol, "--size", "64M"]);
     sandbox.fail(1, &[&vol, "not an Eyrie volume"], ["info", &vol]);

@@ -157,7 +157,7 @@ fn wrong_arguments_are_reported() {
         "there is no crash after 999999 events",
     );
     fails(&["explore", "--script", "calls", "--images", "0"], 2, "0 is not in 1..");
-    fails(&["explore", "--script", "calls", "--size", "2G"], 2, "at most 1 GiB is explored");
+    fails(&["explore", "--script", "calls", "--size", "2G"], 2, "choose a size of at most 1 GiB");
     fails(&["explore", "--script", "calls", "--size", "1k"], 1, "cannot make the volume: 1.0 KiB");
     fails(&["explore", "--time", "1d"], 2, "times are written like 60s, 5m or 2h");
     fails(

@@ -16,7 +16,7 @@ const INCOMPATIBLE_FEATURES: usize = 56;
 /// Byte of the journal's anchor at which the version of the journal begins.
 const JOURNAL_VERSION: usize = 40;
 const PAGE: usize = 4096;
-/// The file of the volume `vol` that has its bytes.
+/// The file that has the bytes of the volume `vol`.
 const SEGMENT: &str = "vol/segment-0000";
 
 /// A golden volume, and the versions of its structures.
@@ -80,7 +80,7 @@ fn tree_of(features: u8) -> String {
     match features {
         0 => fixture("tree.txt"),
         QUOTAS if !is_root() => {
-            // Only root sees the limits, which are an attribute of the root directory.
+            // Only the user root sees the quota limits, which are an attribute of the root directory.
             let tree = fixture("tree-quotas.txt");
             let (root, rest) = tree.split_once('\n').unwrap();
             format!("{}\n{rest}", root.split_once(" xattr=").unwrap().0)
@@ -104,7 +104,8 @@ fn every_golden_volume_opens_and_can_be_changed() {
         let golden = unpack(&sandbox, name);
         let segment = sandbox.path(SEGMENT);
         assert_eq!(golden[FORMAT_VERSION], format, "{name}");
-        // The superblock of a disk gets the bits with the next checkpoint, which these volumes have not seen.
+        // The superblock of a disk gets the feature bits with the next checkpoint, which these volumes have
+        // not seen.
         let in_place = if journal.is_none() { features } else { features & 1 };
         assert_eq!(golden[INCOMPATIBLE_FEATURES], in_place, "{name}");
         assert_eq!(journal.map(|_| journal_version(&golden)), journal, "{name}");

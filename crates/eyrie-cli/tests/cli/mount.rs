@@ -23,7 +23,7 @@ fn sandbox() -> Option<Sandbox> {
     Some(sandbox)
 }
 
-/// Runs a command that must fail. Returns its exit status and its line.
+/// Runs a command that must fail. Returns its exit status and its line on standard error.
 fn fail<const N: usize>(sandbox: &Sandbox, arguments: [&str; N]) -> (Option<i32>, String) {
     let output = sandbox.run(arguments);
     assert!(!output.status.success(), "{arguments:?}");

@@ -120,7 +120,7 @@ fn archives_keep_trees_and_copies_belong_to_their_directory() {
     sandbox.succeed(["quota", "set", "vol", "--tree", "/other", "--files", "100"]);
     assert_eq!(account(&sandbox, "tree", 1)["files"], 4);
 
-    // The limits are an attribute of the root, but copies of the root have none.
+    // The limits are an attribute of the root directory, but copies of this directory have none.
     sandbox.succeed(["export", "vol:/", "copy"]);
     let names = rustix::fs::listxattr(sandbox.path("copy"), &mut [0_u8; 1000][..]).unwrap();
     assert_eq!(names, 0);

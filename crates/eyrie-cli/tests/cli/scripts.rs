@@ -82,7 +82,7 @@ fn bad_script_changes_nothing() {
     assert_eq!(sandbox.succeed(["ls", "vol"]), "");
     let mut command = sandbox.command(["run", "-", "vol"]);
     let output = command.stdin(fs::File::open("/dev/zero").unwrap()).output().unwrap();
-    assert_eq!(output.stderr, b"eyrie: standard input: a script has at most 64 MiB\n");
+    assert_eq!(output.stderr, b"eyrie: standard input: a script must have at most 64 MiB\n");
     sandbox.fail(3, &["none", "No such file"], ["run", "none", "vol"]);
     fs::write(sandbox.path("script"), "sync").unwrap();
     sandbox.fail(3, &["missing", "mkfs"], ["run", "script", "missing"]);

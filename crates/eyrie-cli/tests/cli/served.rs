@@ -347,8 +347,8 @@ impl HostObserver for AnswerAndDie {
             && let Some(service) = self.suspended.take()
         {
             service.resume();
-            // The service answers one request after the other. So it has answered the request of the client,
-            // and forgotten it, before it makes this directory.
+            // The service answers one request after the other. So before the service makes this directory, it
+            // has answered the request of the client, and has forgotten this request.
             self.sandbox.succeed(["mkdir", "vol:/after"]);
             service.kill();
             self.next.replace(Some(Service::start(&self.sandbox)));

@@ -1,5 +1,5 @@
-//! Clients of a service of persistent memory: a change is visible to them before it is durable. A service is
-//! also killed while it applies a redo record.
+//! Clients of a service whose volume is on persistent memory: they see a change before it is durable. A
+//! service is also killed while it applies a redo record.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -140,8 +140,8 @@ fn fsync_makes_no_request_while_the_service_is_idle() {
     });
 }
 
-/// Each run kills a service before another one of its stores to the board. One of these stores ends the
-/// application of a redo record. A second client, which only reads, continues with the next service. Each
+/// Each run kills a service before a different store of the service to the board. One of these stores ends
+/// the application of a redo record. A second client, which only reads, continues with the next service. Each
 /// change is made once.
 #[test]
 fn reader_of_a_half_applied_record_goes_on() {

@@ -193,7 +193,7 @@ fn unreadable_files_are_counted() {
 }
 
 /// Returns the offsets and bytes of the data at the start, in the middle and at the end of a sparse file of
-/// `size`.
+/// `size` bytes.
 fn islands(size: u64) -> [(u64, Vec<u8>); 3] {
     [(0, b"start".to_vec()), (size / 2 + 12345, vec![7; 100_000]), (size - 1, b"x".to_vec())]
 }

@@ -25,7 +25,7 @@ const NO_ID: u32 = u32::MAX;
 const RIGHTS: u16 = 7;
 const GROUP_RIGHTS: u16 = 0o070;
 
-/// The subject of an entry, with the number that Linux gives it.
+/// The kind of subject of an entry, with the number that Linux gives to this kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u16)]
 enum Tag {
@@ -86,14 +86,14 @@ impl Acl {
             return Ok(None);
         }
         let Some((version, rest)) = bytes.split_first_chunk::<HEAD>() else {
-            return Err(Error::Invalid("an ACL has at least four bytes"));
+            return Err(Error::Invalid("an ACL must have at least four bytes"));
         };
         if u32::from_le_bytes(*version) != VERSION {
             return Err(Error::Unsupported("an ACL of another version than 2"));
         }
         let (entries, end) = rest.as_chunks::<ENTRY>();
         if !end.is_empty() {
-            return Err(Error::Invalid("each entry of an ACL has eight bytes"));
+            return Err(Error::Invalid("each entry of an ACL must have eight bytes"));
         }
         let entries: Option<Vec<AclEntry>> = entries.iter().map(AclEntry::parse).collect();
         let entries =
@@ -135,7 +135,7 @@ impl Acl {
             Ok(())
         } else {
             Err(Error::Invalid(
-                "an ACL has entries for the owner, users, the group, groups, a mask and others",
+                "an ACL must have entries for the owner, users, the group, groups, a mask and others",
             ))
         }
     }
@@ -284,7 +284,8 @@ fn decides(mode: u16) -> bool {
     mode & GROUP_RIGHTS != 0
 }
 
-/// Returns the mode of an object whose access ACL becomes `acl`. `None` removes the ACL and keeps the mode.
+/// Returns the mode of an object whose access ACL becomes `acl`. `None` removes the ACL and keeps the
+/// permission bits. `drops_set_gid` also clears the set-group-id bit.
 pub(crate) fn mode_with(mode: u16, acl: Option<&Acl>, drops_set_gid: bool) -> u16 {
     let mode = acl.map_or(mode, |acl| mode & !0o777 | acl.mode());
     if drops_set_gid { mode & !super::SET_GID } else { mode }
@@ -422,7 +423,7 @@ mod tests {
         let member = Credentials::new(5, TEAM, &[]);
         assert!(may(&masked, &member, read) && !may(&masked, &member, write));
         assert!(may(&masked, &stranger, Rights::EXECUTE));
-        // The owner has the rights in the mode, and a capability passes the ACL.
+        // The owner has the rights in the mode, and a capability overrides the ACL.
         assert!(may(&masked, &Credentials::new(1, 1, &[]), Rights::all()));
         let backup = stranger.with_capabilities(Capabilities::DAC_READ_SEARCH);
         assert!(may(&masked, &backup, read) && !may(&masked, &backup, write));

@@ -31,8 +31,8 @@ pub struct Requester<'a, E: Engine> {
 }
 
 impl<E: Engine> Requester<'_, E> {
-    /// Returns the Op that the user may make in place of `op`: it has the present time, and it clears the
-    /// set-id bits that a change by this user clears.
+    /// Returns the Op that the user may make in place of `op`. Its time is the present, and it clears the
+    /// set-id bits that a change by this user clears. Root may choose an earlier time and the set-id bits.
     ///
     /// # Errors
     /// `AccessDenied`, `NotPermitted`, and the errors of reading the objects. For extended attributes and

@@ -3,7 +3,7 @@
 
 use crate::{Error, Result};
 
-/// `VFS_CAP_FLAGS_EFFECTIVE`: the program also uses its capabilities.
+/// `VFS_CAP_FLAGS_EFFECTIVE`: the capabilities are effective as soon as the program starts.
 const EFFECTIVE: u32 = 1;
 /// `VFS_CAP_REVISION_2`, whose values have 20 bytes.
 const REVISION_2: u32 = 2 << 24;

@@ -38,8 +38,8 @@ pub fn check_open_flags(object: &Protection, appends: bool, truncates: bool) -> 
 }
 
 /// Checks that the flags of a file let its size be set. A handle that was opened before the file became
-/// immutable may still set the size, so this function allows it. Without a handle, [`check`](super::check)
-/// refuses an immutable file.
+/// immutable may still set the size, so this function accepts an immutable file. For a call without a handle,
+/// [`check`](super::check) refuses such a file.
 ///
 /// # Errors
 /// `NotPermitted`.

@@ -104,7 +104,7 @@ impl LockRange {
     /// largest offset.
     pub fn of_length(start: u64, length: u64) -> Result<LockRange> {
         if start > LOCK_OFFSET_MAX || length > LOCK_OFFSET_MAX {
-            return Err(Error::Invalid("offsets and lengths of locks are below 2^63"));
+            return Err(Error::Invalid("offsets and lengths of locks must be below 2^63"));
         }
         match length {
             0 => Ok(LockRange { start, last: LOCK_OFFSET_MAX }),

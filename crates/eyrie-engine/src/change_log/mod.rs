@@ -4,16 +4,17 @@
 //! ([`Board::granted_to`](crate::board::Board::granted_to)), or the grants of the parts with all objects of
 //! the change. It appends the encoded Op to its log, and does not wait for the service. The service applies
 //! the entries in order. A change counts as made as soon as its entry is in the log, so a log outlives the
-//! client and the service: it is a file in the directory of the volume. Each process that opens the volume to
-//! change it first applies the entries that a dead service has left ([`Scm::open`](crate::scm::Scm::open)).
+//! client and the service: it is a file in the directory of the volume. Each process that opens the volume
+//! for changes first applies the entries that a dead service has left ([`Scm::open`](crate::scm::Scm::open)).
 //!
 //! A log is a ring of entries behind a head of one page. The client maps the file. The service reads it by
-//! calls of the host, because a client could shorten the file. The table of the logs
-//! (`host::change_logs`) has the user and the applied part of each log, and only the service can change it.
+//! calls of the host, because a client could shorten the file. The table of the logs (`host::change_logs`)
+//! has the user and the applied part of each log, and only the service can change this table.
 //!
-//! An entry begins with an [`EntryHead`]. Its Op is absolute, or names an object by its id. If an Op is
-//! applied a second time, right after the first, it changes nothing but times. So the next owner may repeat
-//! the entry that a killed service was applying.
+//! An entry begins with an [`EntryHead`]. If the Op of an entry is applied twice in a row, the second time
+//! changes nothing but times. For example, an append is logged as a write at an offset. An entry that removes
+//! or moves a name also has the id of the object, which shows if the name still has this object. So the next
+//! owner may repeat the entry that a killed service was applying.
 //!
 //! A position counts the bytes of all entries since the start of the log. An entry does not cross the end of
 //! the ring: an entry without an Op fills the rest.

@@ -53,8 +53,8 @@ fn log_path(directory: &Path, place: usize) -> PathBuf {
     directory.join(format!("log-{place:03}"))
 }
 
-/// Returns the options that open a file without following a symbolic link. Only its owner may use a file that
-/// is made with these options.
+/// Returns the options that open a file without following a symbolic link. A file that is made with these
+/// options can be used only by the owner of the file.
 fn private_file_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
@@ -185,8 +185,8 @@ impl LogTable {
 
 impl Drop for LogTable {
     fn drop(&mut self) {
-        // If all sessions have ended, all logs are applied, and the table goes. A table with a key stays for
-        // the next owner.
+        // If all sessions have ended, all logs are applied, and the table is removed. A table with a key
+        // stays for the next owner.
         let words = self.slots.words();
         if words.chunks(SLOT_WORDS).all(|slot| slot[KEY].load(Ordering::Relaxed) == 0) {
             let _ = host::call(|| fs::remove_file(self.directory.join(TABLE)));
@@ -296,9 +296,9 @@ impl LeftLog {
         match host::read_exact_at(&self.file, &mut tail, TAIL_WORD as u64 * 8) {
             // The client has shortened its file.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(self.applied),
-            // The client first moves the end of the log in the lanes, from which the service reads it. Then
-            // it stores the position here. So the service may have applied more entries than this position
-            // says.
+            // The client first stores the position after a new entry in the memory of its lanes, from which
+            // the service reads it. Then the client stores the position here. So the service may have applied
+            // more entries than this position says.
             read => read.map_err(failed).map(|()| u64::from_le_bytes(tail).max(self.applied)),
         }
     }

@@ -136,7 +136,7 @@ impl NewVolume {
     /// option `overwrite` is set.
     pub(crate) fn measure(file: &File, options: &Options, shown_path: &str) -> Result<NewVolume> {
         if matches!(options.medium, MediumChoice::Dram | MediumChoice::Pmem) {
-            let what = "a volume on a block device has the medium paged: choose paged, \
+            let what = "a volume on a block device must have the medium paged: choose paged, \
                         or make a file system on the device";
             return Err(Error::volume(shown_path, what, Errno::INVAL));
         }

@@ -49,7 +49,7 @@ pub(crate) enum Sharing {
 }
 
 /// A held directory: its device and inode, and the process that holds its lock. A forked child inherits the
-/// table but not the locks, so each entry names its process.
+/// table but not the record locks, so each entry names its process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct HeldDirectory {
     device: u64,
@@ -337,7 +337,7 @@ mod tests {
                 // The lock is still held after the end of a child that shared it.
             }
             drop(first);
-            assert!(refusals_in_child(path)[0].contains("in use"), "the second owner has the lock");
+            assert!(refusals_in_child(path)[0].contains("in use"), "the second reader has the lock");
             drop(second);
             assert_eq!(refusals_in_child(path), ["locked it", "locked it"]);
         }

@@ -34,7 +34,7 @@ fn choose(
     let Options { checksums, paged, .. } = *options;
     let duplicate_file = || duplicate(file, shown_path);
     if checksums && matches!(choice, MediumChoice::Dram | MediumChoice::Pmem) {
-        let what = "only a volume on a disk has checksums: choose the medium paged";
+        let what = "only a volume on a disk can have checksums: choose the medium paged";
         return Err(Error::volume(shown_path, what, Errno::INVAL));
     }
     match choice {

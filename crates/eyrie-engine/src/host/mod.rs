@@ -7,8 +7,8 @@
 //! device that a volume takes.
 //!
 //! Invariant: apart from tests, no other module of this crate makes calls to the host about the files or the
-//! device of a volume. Other modules only pass paths on. The one exception is `volume::view`, in which a
-//! client asks for the size of the file that its service sent.
+//! device of a volume. Other modules only pass paths and open files on. The one exception is
+//! `change_log::read`, which reads the entries of a log from an open file.
 
 mod change_logs;
 pub(crate) mod device;

@@ -60,7 +60,7 @@ impl ModelState {
             }
             Op::Put { dir, name, id, owner, data, time } => self.put(dir, name, id, owner, data, time),
             Op::Erase { dir, name, time } => self.erase(dir, name, time).map(done),
-            Op::Expect { .. } => Err(Error::Invalid("only a batch has conditions")),
+            Op::Expect { .. } => Err(Error::Invalid("only a batch can have conditions")),
             Op::Batch { dir, ops, time } => self.batch(dir, ops, time).map(done),
         }
     }
@@ -199,7 +199,7 @@ impl ModelState {
         let is_whiteout = |new: Whiteout| new.id.kind() == Kind::CharDevice;
         if whiteout.map(is_whiteout) != mode.leaves_whiteout().then_some(true) {
             return Err(Error::Invalid(
-                "the whiteout of a rename is missing, is no device, or its mode has none",
+                "the mode of a rename needs a whiteout device, or allows no whiteout",
             ));
         }
         let moved = self.entry(from_dir, from_name)?;
@@ -399,7 +399,7 @@ fn done((): ()) -> Applied {
 }
 
 fn check_mode(mode: u16) -> Result<()> {
-    if mode & !MODE_MASK == 0 { Ok(()) } else { Err(Error::Invalid("a mode has at most twelve bits")) }
+    if mode & !MODE_MASK == 0 { Ok(()) } else { Err(Error::Invalid("a mode must have at most twelve bits")) }
 }
 
 pub(super) fn check_file(id: ObjectId) -> Result<()> {

@@ -15,10 +15,10 @@ impl ModelState {
         for op in ops {
             let (Op::Put { dir, name, .. } | Op::Erase { dir, name, .. } | Op::Expect { dir, name, .. }) = op
             else {
-                return Err(Error::Invalid("a batch holds Puts, Erases and Expects only"));
+                return Err(Error::Invalid("a batch can have only puts, erases and conditions"));
             };
             if *dir != batch_dir {
-                return Err(Error::Invalid("a batch changes one directory"));
+                return Err(Error::Invalid("all parts of a batch must be in its directory"));
             }
             if !keys.insert((*name, matches!(op, Op::Expect { .. }))) {
                 return Err(Error::Invalid("a batch has two changes or two conditions of one key"));

@@ -4,13 +4,13 @@
 //! The model accepts ids that another engine has reserved. Therefore a test can apply the same [`Op`] to that
 //! engine and to the model, and compare the results. Tests do not compare [`Attributes::allocated`], the
 //! generation of a [`Birth`], [`Engine::directory_changes`], [`Engine::space`], and the cookies and the order
-//! of [`Engine::list`]. The model counts the objects of each account with a quota, and enforces limits of
-//! their number. It counts no bytes, because storage depends on the engine. So tests do not compare the bytes
-//! of [`Engine::quotas`] and the grace times of limits of bytes. For [`Engine::version`], tests compare only
-//! that the version of the other engine changes when the version of the model does. For [`Engine::seek`],
-//! tests compare only the meaning: a hole must read as zeros. In the model, a 4 KiB page is data if it was
-//! written, and if no truncation, punch, zeroing or collapse has removed it since then. A clone gives its
-//! target the data pages and the holes of its source.
+//! of [`Engine::list`]. The model counts the objects of each account with a quota, and enforces the limits on
+//! this number. It counts no bytes, because storage depends on the engine. So tests do not compare the bytes
+//! of [`Engine::quotas`] and the grace times of the limits on bytes. For [`Engine::version`], tests compare
+//! only that the version of the other engine changes when the version of the model does. For
+//! [`Engine::seek`], tests compare only the meaning: a hole must read as zeros. In the model, a 4 KiB page is
+//! data if it was written, and if no truncation, punch, zeroing or collapse has removed it since then. A
+//! clone gives its target the data pages and the holes of its source.
 //!
 //! If several errors apply to a change of one entry (`Create`, `Link`, `Unlink`, `RemoveDirectory`,
 //! `Rename`), the model returns the first one in this order:

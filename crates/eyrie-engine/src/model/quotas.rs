@@ -1,6 +1,6 @@
-//! Quotas in the model: the project ids of trees, and limits of the number of objects.
+//! Quotas in the model: the project ids of trees, and limits on the number of objects.
 //!
-//! The storage that an object takes depends on the engine. So the model counts no bytes, and no limit of
+//! The storage that an object takes depends on the engine. So the model counts no bytes, and no limit on
 //! bytes refuses an Op.
 
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@ impl ModelState {
     ) -> Result<()> {
         let data = self.file_mut(id)?;
         if length == 0 {
-            return Err(Error::Invalid("a range has at least one byte"));
+            return Err(Error::Invalid("a range must have at least one byte"));
         }
         let end = offset.checked_add(length).filter(|&end| end <= FILE_MAX).ok_or(Error::TooLarge)?;
         if mode.shifts() && !(offset.is_multiple_of(PAGE_SIZE) && length.is_multiple_of(PAGE_SIZE)) {

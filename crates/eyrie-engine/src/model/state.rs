@@ -279,7 +279,7 @@ impl ModelState {
 
 fn check_name(name: &[u8]) -> Result<()> {
     match name.len() {
-        0 => Err(Error::Invalid("a name has at least one byte")),
+        0 => Err(Error::Invalid("a name must have at least one byte")),
         1..=NAME_MAX => Ok(()),
         _ => Err(Error::NameTooLong),
     }

@@ -56,7 +56,7 @@ fn check_xattr_name(name: &[u8]) -> Result<()> {
     match AclKind::of_name(name) {
         None if is_xattr_name(name) => Ok(()),
         None => Err(Error::XattrName),
-        Some(_) => Err(Error::Invalid("only the calls for ACLs change an ACL")),
+        Some(_) => Err(Error::Invalid("an ACL must be changed with the calls for ACLs")),
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Bits 56 to 63 are the size class, bits 6 to 55 the address, which is a multiple of 64. Bit 0 means leaf
 //! (the extent is for data), bit 1 shared (other pointers may lead to the same pages), bit 2 unwritten (the
-//! data read as zeros). In the root of a file that is a node, bit 2 means that the file may have storage past
-//! its end. Only a root has a height, in bits 3 to 5. The class is part of the pointer, so an extent can be
-//! freed or filled without another read.
+//! data read as zeros). If the root of a file leads to a node, bit 2 of the root means that the file may have
+//! storage past its end. Only a root has a height, in bits 3 to 5. The class is part of the pointer, so an
+//! extent can be freed or filled without another read.
 
 use eyrie_medium::Addr;
 
@@ -60,15 +60,16 @@ impl Pointer {
         u64::from(extent.class.raw()) << Pointer::CLASS_SHIFT | extent.addr.raw()
     }
 
-    /// Returns the same pointer as the root of a tree with `height` (0 to 7) levels of nodes.
+    /// Returns this pointer with its height set to `height` (0 to 7), for the root of a tree with that many
+    /// levels of nodes.
     #[must_use]
     pub fn with_height(self, height: u8) -> Pointer {
         debug_assert!(height < 8);
         Pointer(self.0 & !(7 << Pointer::HEIGHT_SHIFT) | u64::from(height) << Pointer::HEIGHT_SHIFT)
     }
 
-    /// Returns the pointer to a root node, which is not null, as the root of a file that may have storage
-    /// past its end.
+    /// Returns this pointer with the mark that the file may have storage past its end. The pointer must be
+    /// the root of a file, and lead to a node.
     #[must_use]
     pub(crate) fn preallocated(self) -> Pointer {
         debug_assert!(!self.is_leaf() && !self.is_null());

@@ -291,10 +291,10 @@ pub struct AttributeChange {
 /// One change of a volume, whole or not at all.
 ///
 /// Offsets, sizes and lengths are in bytes. Names are 1 to 255 bytes of any kind. `time` is the time of the
-/// change. It becomes the change time of all changed objects, and the modification time of files and
-/// directories whose bytes or entries change. If `time` is earlier than the latest change of a directory, an
-/// engine may keep the later time of the directory. `set_ids` selects the set-id bits that a file loses with
-/// the change.
+/// change. It becomes the change time of all changed objects (except with `MarkAccess`), and the modification
+/// time of files and directories whose bytes or entries change. If `time` is earlier than the latest change
+/// of a directory, an engine may keep the later time of the directory. `set_ids` selects the set-id bits that
+/// a file loses with the change.
 #[expect(missing_docs, reason = "the fields are explained with the variants")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op<'a> {
@@ -394,9 +394,9 @@ pub enum Op<'a> {
 /// Room in the journal of a disk for one change of a batch, in bytes. Most changes need less.
 const ROOM_OF_A_KEY: u64 = 512;
 
-/// Maximum length of a clone for which the first attempt keeps room in the journal of a disk. A longer clone
-/// that needs more room runs again. The room is for the shared bits in the pointers of the source, with 8
-/// bytes for each page. The pointers of the target are in new pages, which need little room.
+/// Maximum number of bytes of a clone for which its first attempt keeps room in the journal of a disk. If a
+/// longer clone needs more room, it runs again. The room is for the shared bits in the pointers of the
+/// source, with 8 bytes for each page. The pointers of the target are in new pages, which need little room.
 const CLONED_WITH_ROOM: u64 = 1 << 30;
 
 impl Op<'_> {

@@ -91,7 +91,8 @@ impl Scm {
         if new.is_some() { self.with_feature(Feature::ACLS, change) } else { change() }
     }
 
-    /// Stores an ACL, or removes it, and the attributes in `cold`. The caller holds the lock of the object.
+    /// Stores or removes an ACL, and stores the attributes in `cold`. The caller holds the lock of the
+    /// object.
     fn change_acl(
         &self,
         header: Header,

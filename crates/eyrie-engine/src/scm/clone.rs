@@ -42,7 +42,7 @@ fn cloned_length(
     }
     if !is_page(length) && end != source_size {
         return Err(Error::Invalid(
-            "the length of a clone must be a multiple of 4096, or end with the source",
+            "the length of a clone must be a multiple of 4096, unless the range ends with the source",
         ));
     }
     let pages = length.next_multiple_of(PAGE_SIZE);
@@ -110,8 +110,8 @@ impl Scm {
         let makes_holes = clone.has_holes || leaves_hole(&hot, range.to);
         let change = HotChange::data(clone.root, hot.size.max(range.to + range.length), touch.time);
         self.change_data(&mut transaction, target, &hot, change, touch.set_ids, makes_holes)?;
-        // The counts grow before the commit, because the commit may also drop pointers to the same pages.
-        // Until the commit the counts are too high, so no page becomes free too early.
+        // The counts of pointers grow before the commit, because the commit may also drop pointers to the
+        // same pages. Until the commit the counts are too high, so no page becomes free too early.
         let space = self.volume.space();
         space.share(&clone.shared);
         self.commit_charged(&mut transaction, target, &clone.shared, touch.time)

@@ -8,7 +8,7 @@
 //! growth between two parts does no harm. Merges between two parts drop the summary (see `shrink`).
 //!
 //! Readers retry while Ops commit, or while a redo record is being applied. A builder that does not get the
-//! locks stops building, and adds up the pages without them. The next reader continues the summary after the
+//! locks stops building, and adds up the pages without locks. The next reader continues the summary after the
 //! finished parts. A reader waits for locks only after `ATTEMPTS` attempts, all of which met commits.
 
 use eyrie_medium::epoch::pin;

@@ -105,7 +105,7 @@ impl Scm {
     }
 
     /// Takes the lock that growth of a directory needs in addition to the lock of the new entry. If another
-    /// Op holds the lock of growth, and the first page of the entry's bucket has room, the insert goes on
+    /// Op holds this further lock, and the first page of the entry's bucket has room, the insert goes on
     /// without growth. A later insert then makes the directory grow.
     fn lock_for_growth(&self, parent: &LockedParent, name: &[u8]) -> Result<Growth<'_>> {
         let needs = || collection::needs_room(&self.volume, parent.hot.root, name);

@@ -217,7 +217,7 @@ impl Engine for Scm {
 }
 
 impl Scm {
-    /// Tells the watchers of an Op that changes one object and no entry.
+    /// Tells the watchers about an Op that changes one object and no entry.
     #[cold]
     fn notify_of_object(&self, op: &Op<'_>) {
         match *op {
@@ -328,7 +328,7 @@ impl Scm {
             Op::Put { dir, name, id, owner, data, time } => {
                 self.put(dir, name, Creation { id, owner, generation, time }, data)
             }
-            Op::Expect { .. } => Err(Error::Invalid("only a batch has conditions")),
+            Op::Expect { .. } => Err(Error::Invalid("only a batch can have conditions")),
             Op::Batch { dir, ops, time } => self.batch(dir, ops, time, sparse),
         }
     }

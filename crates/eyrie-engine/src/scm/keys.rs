@@ -75,8 +75,8 @@ impl BatchPlan {
     }
 
     /// Refuses a batch that cannot be applied. The caller holds the locks of the batch. Without these locks,
-    /// a rename between the look-ups of two keys could make one object appear under both of them, and the
-    /// check for twins would refuse a correct batch.
+    /// a rename between the look-ups of two keys could make one object appear under both of them, and this
+    /// function would refuse a correct batch.
     fn check(&self, engine: &Scm, ops: &[Op<'_>], time: Time) -> Result<()> {
         if self.has_twins {
             return Err(Error::Invalid("two keys of the batch name one object"));

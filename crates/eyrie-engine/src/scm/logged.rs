@@ -24,8 +24,8 @@ pub struct LoggedEntry<'a> {
     pub op: &'a [u8],
     /// The time of the change.
     pub now: Time,
-    /// The session of the log, if it must hold the grants of the parts with all objects of the change. `None`
-    /// if no grant is required.
+    /// The session of the log, if this session must hold the grants of the parts with all objects of the
+    /// change. `None` if no grant is required.
     pub holder: Option<SessionKey>,
     /// True if a dead service has left the log. This entry may then be applied already, if it is the first
     /// one.

@@ -2,9 +2,9 @@
 //! of Aerie and the atomic updates of BPFS.
 //!
 //! Readers compare a version before and after a read, and retry if the version changed. They never wait for a
-//! lock, with two exceptions: `Scm::read_version`, and a read of the attributes of a directory that has
-//! failed many times because Ops committed during the read (`counts`). Writers lock the objects that they
-//! change (`locks`), prepare a [`Transaction`](crate::transaction), and commit it.
+//! lock, with two exceptions: `Scm::read_version`, and a read of the attributes of a directory, after many
+//! attempts that failed because Ops committed meanwhile (`counts`). Writers lock the objects that they change
+//! (`locks`), prepare a [`Transaction`](crate::transaction), and commit it.
 //!
 //! Invariants:
 //! - Unless the medium has failed, a failed Op changes nothing that a call can observe. A failed Op may have

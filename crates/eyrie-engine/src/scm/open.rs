@@ -147,7 +147,7 @@ impl Scm {
         };
         Header::of(root).write_new(&mut transaction, &new)?;
         transaction.commit()?;
-        // The function `set_root` enters the gate itself, so this hold must end first.
+        // The function `set_root` enters the gate itself, so this passage through the gate must end first.
         drop(gate);
         // The commit has settled the header of the root. Therefore no crash leaves a superblock that names an
         // unwritten header.
@@ -206,8 +206,8 @@ impl Scm {
         }
     }
 
-    /// Begins to use a volume without counting usage for quotas. A volume opened read-only counts only for a
-    /// report, because no Op is applied to it.
+    /// Begins to use a volume without counting usage for quotas. In a volume opened read-only, usage is
+    /// counted only for a report, because no Op is applied.
     fn start_uncounted(mut volume: Volume, opened: Opened) -> Result<Scm> {
         let root = recovery::recover(&mut volume, opened)?;
         let engine = Scm::over(volume, root, opened == Opened::Crashed);

@@ -7,7 +7,7 @@
 //! given back after the commit that retires it. An object that has lost its last name counts until it is
 //! freed.
 //!
-//! A volume without quotas pays for none of this: each commit tests one word of the board.
+//! In a volume without quotas, the only cost is that each commit tests one word of the board.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
@@ -185,8 +185,9 @@ impl Drop for Charge<'_> {
     }
 }
 
-/// Returns the storage of an object that quotas count, in bytes: all extents of a file or a symbolic link,
-/// and the extended attributes of any object. The table and the pages of a directory do not count.
+/// Returns the owners of an object, and the bytes of its storage that quotas count: all extents of a file or
+/// a symbolic link, and the extended attributes of any object. The table and the pages of a directory do not
+/// count.
 fn counted_storage(volume: &Volume, id: ObjectId) -> Result<(Owners, u64)> {
     let header = Header::of(id);
     let (_, cold) = header.hot_and_cold(volume.medium())?;

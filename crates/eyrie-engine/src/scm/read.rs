@@ -1,7 +1,8 @@
-//! Look-ups and reads. They take no lock, except some reads of the attributes of a directory (see `counts`).
-//! Readers of names and attributes wait while a redo record is applied. The code of this module makes no
-//! system call, but a medium on a disk may read pages. Reads allocate memory only for listings, for the
-//! summaries of large directories, and for access ACLs.
+//! Look-ups and reads. They take no lock. Two reads that may take a lock are in other modules: that of the
+//! attributes of a directory (`counts`), and that of a version (`version`). Readers of names and attributes
+//! wait while a redo record is applied. The code of this module makes no system call, but a medium on a disk
+//! may read pages. Reads allocate memory only for listings, for the summaries of large directories, and for
+//! access ACLs.
 //!
 //! The calls of the trait [`Engine`](crate::Engine) check the medium after each of these reads
 //! (`Scm::sound`). They discard the result if the mapping has failed or belongs to another process.

@@ -81,8 +81,8 @@ impl Scm {
         Ok(())
     }
 
-    /// Applies an entry of a log that a dead service has left. A new object gets the next generation or a
-    /// later one.
+    /// Applies an entry of a log that a dead service has left. The generation of a new object must be `next`
+    /// or a later one of the generations of the log.
     fn apply_left(&self, log: &LeftLog, entry: &LoggedEntry<'_>, next: &Cell<u64>) -> Result<()> {
         let space = self.volume.space();
         let taken = Cell::new(None);
@@ -290,8 +290,8 @@ mod tests {
         assert!(owners_after_failures(false) > 5);
     }
 
-    /// Opens the volume with a failure at each call to the host in turn, and then without a failure. Compares
-    /// the changes. Returns the number of opens that failed.
+    /// Opens the volume with a failure at each call to the host in turn, and then without a failure. Asserts
+    /// that all logged changes were made. Returns the number of opens that failed.
     fn owners_after_failures(is_kill: bool) -> u32 {
         let mut failed = 0;
         for calls in 0.. {

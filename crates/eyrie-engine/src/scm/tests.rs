@@ -285,7 +285,7 @@ fn parallel_marking_equals_serial_marking() {
 /// one damaged object.
 #[test]
 fn regression_batch_replaces_many_values() {
-    // More keys than `most_extents`, the bound for one object: the volume has 512 KiB, and the bound has one
+    // More keys than `most_extents`, the bound for one object: the volume has 512 KiB, and the bound is one
     // extent for each 2 KiB.
     const KEYS: usize = (512 << 10) / 2048 + 20;
     let options = Options { group_bytes: 64 << 10, ..Options::random(BORN).expect("random bytes") };
@@ -505,7 +505,7 @@ fn panic_inside_an_op_leaves_the_volume_to_recovery() {
             engine.save().expect("sound");
             let image = engine.medium().snapshot();
             let reopened = Scm::open_on(Medium::memory_holding(&image).expect("memory")).expect("a volume");
-            assert!(reopened.recovered(), "the allocator of the panic was saved");
+            assert!(reopened.recovered(), "the allocator was saved in spite of the panic");
             let has = |dir, name: &[u8]| reopened.lookup(dir, name).expect("sound").is_some();
             assert!(has(root, b"kept") != (is_rename && has(dir, b"new")), "store {store}");
             let report = reopened.check().expect("sound");

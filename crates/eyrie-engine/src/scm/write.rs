@@ -28,7 +28,7 @@ pub(super) fn makes_hole(now: &Hot, size: u64) -> bool {
 /// order as in ext4.
 fn resized(mode: FallocateMode, offset: u64, length: u64, size: u64) -> Result<(u64, u64)> {
     if length == 0 {
-        return Err(Error::Invalid("a range has at least one byte"));
+        return Err(Error::Invalid("a range must have at least one byte"));
     }
     let end = offset.checked_add(length).filter(|&end| end <= FILE_MAX).ok_or(Error::TooLarge)?;
     if mode.shifts() && !(offset.is_multiple_of(PAGE_SIZE) && length.is_multiple_of(PAGE_SIZE)) {

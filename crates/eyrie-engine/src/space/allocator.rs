@@ -47,7 +47,7 @@ pub struct Space {
     /// True if storage may be leaked: no object uses it, and the allocator does not have it. For example, an
     /// object was so corrupt that its storage could not be freed.
     has_leaks: AtomicBool,
-    /// True after a panic in a change. No later transaction commits.
+    /// True after a panic in a change. Then no later transaction commits.
     is_stopped: AtomicBool,
     /// Bytes that changes in the logs of clients may still need.
     promised: AtomicU64,
@@ -161,7 +161,8 @@ impl Space {
     }
 
     /// Allocates this header slot. Returns false if the slot is not free in the shared state. The call does
-    /// not find free slots in magazines and spares. No other thread uses the volume yet.
+    /// not find free slots in magazines and spares. Callers make sure that no other thread uses the volume
+    /// yet.
     ///
     /// # Errors
     /// As [`Space::allocate`].
@@ -270,8 +271,9 @@ impl Space {
     /// [`Error::NoSpace`].
     pub(super) fn allocate_last(&self, shape: Shape) -> Result<Addr> {
         let mut taken = Err(Error::NoSpace);
-        // Retired storage is reusable two epochs later. Three gathers, with an advance of the epoch after
-        // each failed attempt, therefore find all storage that neither a pin nor a drain delays.
+        // Retired storage is reusable two epochs later. Therefore three calls of `gather_free`, with an
+        // advance of the epoch after each failed attempt, find all storage that neither a pin nor a drain
+        // delays.
         for _ in 0..3 {
             self.gather_free();
             taken = shape.allocate(&mut self.central(), &self.context, true);
@@ -342,8 +344,8 @@ impl Space {
     }
 
     /// Returns an upper bound on the number of extents of any object of this volume, without the shared ones.
-    /// The bound divides the volume by 2 KiB, because only extents of 2 KiB or more occur in large numbers in
-    /// one object.
+    /// The bound is the size of the volume divided by 2 KiB, because only extents of 2 KiB or more occur in
+    /// large numbers in one object.
     pub(crate) fn most_extents(&self) -> usize {
         (self.context.geometry.volume_bytes() / 2048) as usize
     }
@@ -380,7 +382,8 @@ impl Space {
         self.central().refused()
     }
 
-    /// Returns the addresses of all free header slots. No other thread uses the volume yet.
+    /// Returns the addresses of all free header slots. Callers make sure that no other thread uses the volume
+    /// yet.
     pub(crate) fn free_headers(&self) -> Vec<Addr> {
         let in_chunk = |(&chunk, slots): (&u32, &HeaderSlots)| {
             let slots = *slots;

@@ -1,10 +1,10 @@
 //! The buddy allocator of pages: blocks of 1 to 16,384 pages (64 MiB), aligned to their size.
 //!
-//! Free blocks are always merged as far as possible, so the set of free pages determines all blocks. The set
-//! of free pages is kept too. With this set the allocator detects a page that is freed twice. A clean close
-//! saves the set and no blocks. The free blocks of each size form a stack, with the newest on top. A block
-//! that merges leaves a stale entry in the stack, because a removal would need a search. An entry is valid
-//! while the bit of its block is set.
+//! Free blocks are always merged as far as possible, so the set of free pages determines all blocks. The
+//! allocator also keeps the set of free pages, and so detects a page that is freed twice. A clean close saves
+//! the set and no blocks. The free blocks of each size form a stack, with the newest on top. A block that
+//! merges leaves a stale entry in the stack, because a removal would need a search. An entry is valid while
+//! the bit of its block is set.
 //!
 //! A block never crosses the border of a group, because it is aligned to its size and no larger than a group.
 
@@ -85,7 +85,7 @@ impl Buddy {
         Some(page)
     }
 
-    /// Returns the largest order up to `most` of which [`Buddy::allocate`] finds a block.
+    /// Returns the largest order, at most `most`, for which [`Buddy::allocate`] finds a block.
     pub(super) fn largest(&self, most: u32) -> Option<u32> {
         let order = self.orders.iter().rposition(|order| order.count > 0)?;
         Some(most.min(order as u32))

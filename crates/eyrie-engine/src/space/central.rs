@@ -292,7 +292,7 @@ impl Central {
         self.steps.are_idle(page_of(start), page_of(end))
     }
 
-    /// Sets all groups aside that are free as a whole. They stay set aside until the volume needs their
+    /// Sets aside all groups that are free as a whole. They stay set aside until the volume needs their
     /// memory again. Returns these groups as ranges of offsets, and also the memory that was provided ahead
     /// of need or for a reserve. Without `all`, the result leaves out a group if every step of it may have no
     /// memory, for example because the group was set aside before.
@@ -329,8 +329,8 @@ impl Central {
         ranges
     }
 
-    /// Takes the next range that was provisioned ahead of need. Passes over the ranges that the host did not
-    /// provide, and makes their steps available again.
+    /// Takes the next range that was provisioned ahead of need. Skips ranges that the host did not provide,
+    /// and makes their steps available again.
     fn take_provided_ahead(&mut self, context: &SpaceContext) -> Option<StepRun> {
         while let Some((offset, is_there)) = context.medium.provided_ahead() {
             let steps = self.steps.of_range(offset);
@@ -343,7 +343,7 @@ impl Central {
         None
     }
 
-    /// Adds the next range that was provisioned ahead of need to the free memory. Returns false if no such
+    /// Adds to the free memory the next range that was provisioned ahead of need. Returns false if no such
     /// range is ready.
     fn add_provided_ahead(&mut self, context: &SpaceContext) -> bool {
         let steps = self.take_provided_ahead(context);
@@ -364,8 +364,8 @@ impl Central {
         }
     }
 
-    /// Ends provisioning ahead of need, and gives up all reserves. Returns the steps of these ranges and
-    /// reserves that have memory. The call does not add these steps to the free memory.
+    /// Ends provisioning ahead of need, and gives up all reserves. Of the steps of these ranges and reserves,
+    /// returns those that have memory. The call does not add these steps to the free memory.
     fn withdraw(&mut self, context: &SpaceContext) -> Vec<StepRun> {
         context.medium.recall_ahead();
         let mut unused: Vec<_> = std::iter::from_fn(|| self.take_provided_ahead(context)).collect();

@@ -73,8 +73,8 @@ impl SpaceContext {
         })
     }
 
-    /// Reads the groups in use and the header chunks again. An unreadable or impossible number changes
-    /// nothing, so the caller then finds its address invalid.
+    /// Reads the number of groups in use and the header chunks again. If this number is unreadable or
+    /// impossible, the old number stays valid, and the caller then finds its address invalid.
     #[cold]
     fn follow(&self) {
         let Some(following) = &self.follows_owner else { return };
@@ -90,8 +90,9 @@ impl SpaceContext {
     /// Runs `replace`, which maps the bytes of the next owner, and forgets the groups and the header chunks
     /// of the previous owner. The next use of a group or a header reads the tables of the next owner.
     pub(crate) fn restart(&self, replace: impl FnOnce() -> Result<()>) -> Result<()> {
-        // The lock waits for a thread that is reading the tables of the previous owner. Otherwise this thread
-        // could add the groups and chunks of these tables after the code below has forgotten them.
+        // The lock waits for a thread that is reading the tables of the previous owner. Without the lock,
+        // that thread could add the groups and chunks of these tables after the code below has forgotten
+        // them.
         let _following = self.follows_owner.as_ref().map(|following| following.lock());
         replace()?;
         self.end_of_used_groups.store(0, Ordering::Release);

@@ -224,7 +224,7 @@ impl Magazine {
         }
     }
 
-    /// Moves all memory that no reader can see in epoch `now` to the shared state.
+    /// Moves to the shared state all memory that no reader can see in epoch `now`.
     pub(super) fn empty(&mut self, now: Epoch, context: &SpaceContext, central: &mut Central) {
         for (index, stack) in self.stacks.iter_mut().enumerate() {
             stack.drain(..).for_each(|addr| Shape::from_index(index).free(context, central, addr));

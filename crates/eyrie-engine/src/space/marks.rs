@@ -27,7 +27,8 @@ const REGION: u32 = 512;
 /// The reason why an extent or a header cannot be marked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Overlap {
-    /// The extent lies outside the groups in use, or begins where no extent of its class can begin.
+    /// The extent lies outside the groups in use, or begins where no extent of its class can begin. An extent
+    /// that is smaller than a page, but whose pointer has the shared bit, gives this error, too.
     #[error("outside the groups in use, or misaligned")]
     OutOfRange,
     /// The extent lies in a header chunk.
@@ -150,7 +151,8 @@ impl Marks {
         }
         let first = page_of(extent.addr.offset());
         for page in first..first + (extent.bytes() / PAGE_SIZE) as u32 {
-            // The first pointer claims the page. If the page is in use already, its owner has no shared bit.
+            // The first pointer claims the page. If the page is in use already, the pointer of its owner has
+            // no shared bit.
             if self.shared.mark(page) && !self.mark_pages(page, page + 1) {
                 self.shared.unmark(page);
                 let chunk = page / CHUNK_PAGES;

@@ -4,7 +4,7 @@
 //! ([`saved`]). After a crash, everything that no object reaches is free ([`Marks`]). [`Space`] allocates
 //! from per-thread magazines over one shared state (`central`). The shared state has a `buddy` allocator of
 //! pages, `slab` pages for small extents, and chunks for the `headers` of objects. A page to which several
-//! pointers lead (`shared`) becomes free with the last of them.
+//! pointers lead (`shared`) becomes free when the last of these pointers is dropped.
 //!
 //! A [`FreeMap`] is the one value that describes all free memory. The save, the rebuild and the check of a
 //! volume share it.

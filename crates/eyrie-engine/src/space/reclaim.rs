@@ -98,13 +98,13 @@ impl Space {
         magazine.collect(now, |magazine, shape, addr| self.free_unseen(magazine, shape, addr));
     }
 
-    /// Retires headers, and extents except those pages to which other pointers lead.
+    /// Retires headers and extents, except the pages to which other pointers lead.
     ///
     /// The counts fall before the epoch of the retirement is read. Another thread may drop its own pointer to
     /// a page while this call runs, and this call may then find that no pointer is left. Until that thread
     /// published its change, readers could find the page through its pointer, including readers that pinned
-    /// an epoch after the start of this call. An epoch that was read before the counts fell would not wait
-    /// for them.
+    /// an epoch after the start of this call. A retirement with an epoch that was read before the counts fell
+    /// would not wait for these readers.
     #[cold]
     #[inline(never)]
     fn retire_counted(&self, extents: &[Extent], headers: &[Addr]) {
@@ -141,7 +141,7 @@ impl Space {
         self.shared.is_used()
     }
 
-    /// Moves all memory that no reader can see to the shared state: from the magazines, and from the spares
+    /// Moves to the shared state all memory that no reader can see: from the magazines, and from the spares
     /// (headers that were reserved and returned unused).
     pub(super) fn gather_free(&self) {
         self.spares.take_all().for_each(|addr| self.free_at_once(Shape::Header, addr));
@@ -178,9 +178,9 @@ impl Space {
     /// On a disk, makes all changes before the call durable. Does nothing on other media. Callers are outside
     /// the gate, because a drain waits for the Ops inside.
     ///
-    /// The call moves single pages whose cut has become durable to the top of this thread's stack of free
-    /// pages, as many as the stack has room for. A program that overwrites and syncs repeatedly therefore
-    /// reuses the same few pages of the disk.
+    /// If the cut of a single page has become durable, the call moves the page to the top of this thread's
+    /// stack of free pages, while the stack has room. A program that overwrites and syncs repeatedly
+    /// therefore reuses the same few pages of the disk.
     ///
     /// # Errors
     /// [`Error::Fault`](crate::Error::Fault).

@@ -2,9 +2,9 @@
 //!
 //! The host takes milliseconds to provide a large extent, and the call that allocates the extent would wait
 //! for all of it. So an object that will need such an extent announces it again and again
-//! ([`Space::extend_reserve_for`]), and each announcement provisions one step. Nothing else is allocated from
-//! a reserve. A reserve ends when an allocation of its size takes it. All reserves are given up before a
-//! trim, a close, and an allocation that would fail.
+//! ([`Space::extend_reserve_for`]), and each announcement provisions one step. A reserve ends when an
+//! allocation of its size takes it. No other allocation takes memory of a reserve. All reserves are given up
+//! before a trim, a close, and an allocation that would fail.
 //!
 //! Safe when power fails: a reserve exists in memory only. Its steps are free as a whole, so the memory of
 //! these steps is provisioned again after an open.

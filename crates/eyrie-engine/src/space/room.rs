@@ -1,8 +1,8 @@
 //! Room in the journal of a disk for the changes of one Op.
 //!
-//! Most Ops change few lines of pages that the last durable cut uses, and the medium reserves room for them.
-//! An Op that needs more fails with [`Fault::OpTooLarge`] before its commit. The engine then runs the Op
-//! again with more room. This room is in the journal if the journal is large enough, otherwise in free
+//! Most Ops change few lines of pages that the last durable cut uses, and the medium reserves room for these
+//! lines. An Op that needs more fails with [`Fault::OpTooLarge`] before its commit. The engine then runs the
+//! Op again with more room. This room is in the journal if the journal is large enough, otherwise in free
 //! storage that is lent to the journal.
 
 use eyrie_medium::{Fault, Gate, Medium, PAGE_SIZE};
@@ -14,8 +14,8 @@ use crate::{Error, Result};
 
 impl Space {
     /// Runs `change` inside the gate, and again with more room if its changes are too large for the journal.
-    /// Callers pass a `change` that may run again after [`Fault::OpTooLarge`]: it has then committed nothing
-    /// that a second attempt would do twice.
+    /// Callers pass a `change` that may run again after [`Fault::OpTooLarge`]. When `change` returns this
+    /// error, it has committed nothing that a second attempt would do twice.
     ///
     /// `extra` returns the room that `change` is likely to need beyond that of an ordinary Op, in bytes.
     /// `stored` returns the number of bytes that `change` stores for its caller.

@@ -57,7 +57,8 @@ fn pages_of(extent: Extent) -> std::ops::Range<u32> {
 }
 
 impl PointerCounts {
-    /// Returns the counts of a volume of `pages` pages, with those in `runs`. The other pages have no count.
+    /// Returns the counts of a volume of `pages` pages. The pages in `runs` have the counts that `runs`
+    /// gives. The other pages have no count.
     pub(super) fn new(pages: u32, runs: &[SharedRun]) -> PointerCounts {
         let shared = PointerCounts { pages, regions: OnceLock::new() };
         for run in runs {

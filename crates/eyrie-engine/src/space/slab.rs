@@ -125,8 +125,8 @@ impl Slabs {
         freed
     }
 
-    /// Adds a page to the list of its class. First removes stale and repeated entries if the list has become
-    /// too long (see [`SLACK`]), which bounds its length.
+    /// Adds a page to the list of its class. If the list has become too long (see [`SLACK`]), first removes
+    /// its stale and repeated entries.
     fn list(&mut self, page: u32, class: Class) {
         let (list, count) = (&mut self.lists[class.raw() as usize], &mut self.counts[class.raw() as usize]);
         *count += 1;

@@ -50,7 +50,7 @@ impl Spares {
         self.0.iter().filter_map(|place| spare(place.0.swap(NONE, Ordering::AcqRel)))
     }
 
-    /// Returns all spares.
+    /// Returns all spares, and leaves them in their places.
     pub(super) fn iter(&self) -> impl Iterator<Item = Addr> + '_ {
         self.0.iter().filter_map(|place| spare(place.0.load(Ordering::Acquire)))
     }

@@ -33,7 +33,7 @@ impl Reserve {
     }
 }
 
-/// The steps of the groups in use that may have no memory.
+/// Records the steps that may have no memory, among the steps of the groups in use.
 pub(super) struct MemorySteps {
     /// Number of pages of a step: a power of two.
     pages: u32,
@@ -66,8 +66,8 @@ impl MemorySteps {
         steps
     }
 
-    /// Returns the pages of a step that can be allocated. The first step and the last step may have fewer of
-    /// them than other steps.
+    /// Returns the allocatable pages of a step. The first step and the last step may have fewer such pages
+    /// than other steps.
     pub(super) fn pages_of(&self, context: &SpaceContext, step: u32) -> (u32, u32) {
         let end = ((step + 1) * self.pages).min(page_of(context.end_of_used_groups()));
         ((step * self.pages).max(page_of(context.geometry.data_start())), end)
@@ -142,10 +142,10 @@ impl MemorySteps {
         runs
     }
 
-    /// Returns steps to provision for `count` pages in a row, and passes over steps that are held back. If
-    /// the pages fit in one step, returns the first step that may have no memory, even a short one. Otherwise
-    /// returns the first aligned block of full steps in which the pages fit. The caller provisions the
-    /// returned steps that may have no memory. All pages of the other returned steps are in `free`.
+    /// Returns steps to provision for `count` pages in a row. No returned step is held back. If the pages fit
+    /// in one step, returns the first step that may have no memory, even a short one. Otherwise returns the
+    /// first aligned block of full steps in which the pages fit. The caller provisions the returned steps
+    /// that may have no memory. All pages of the other returned steps are in `free`.
     pub(super) fn next_for(&self, context: &SpaceContext, count: u32, free: &Bits) -> Option<(u32, u32)> {
         // A request of at most one step fits in any step of full size. If the step that was found is short,
         // the caller may need another one.

@@ -43,18 +43,18 @@ impl Geometry {
         most_bytes: u64,
     ) -> Result<Geometry, &'static str> {
         if !volume_bytes.is_multiple_of(PAGE_SIZE) {
-            return Err("the size of a volume is a multiple of 4096 bytes");
+            return Err("the size of a volume must be a multiple of 4096 bytes");
         }
         if volume_bytes > Addr::MAX_OFFSET {
-            return Err("a volume has at most 1 TiB");
+            return Err("the size of a volume must be at most 1 TiB");
         }
         if !group_bytes.is_power_of_two() || !(MIN_GROUP_BYTES..=MAX_GROUP_BYTES).contains(&group_bytes) {
-            return Err("the size of a group is a power of two, from 64 KiB to 64 MiB");
+            return Err("the size of a group must be a power of two, from 64 KiB to 64 MiB");
         }
         let pages = most_bytes / BYTES_PER_MAP_PAGE;
         let whole = pages > 0 && most_bytes.is_multiple_of(BYTES_PER_MAP_PAGE);
         if !whole || !(volume_bytes..=Addr::MAX_OFFSET).contains(&most_bytes) {
-            return Err("the largest possible size is a multiple of 2 GiB, up to 1 TiB");
+            return Err("the largest possible size must be a multiple of 2 GiB, up to 1 TiB");
         }
         let data_start = CHUNK_MAP.offset() + pages * PAGE_SIZE;
         if data_start >= volume_bytes {

@@ -27,7 +27,7 @@ pub(crate) const RO_COMPAT: u64 = 0;
 /// all of the volume's features of this kind.
 pub(crate) const INCOMPAT: u64 =
     CHECKSUMS | ACLS | INODE_FLAGS | PREALLOCATION | CAPABILITIES | SHARED_EXTENTS | QUOTAS;
-/// The incompatible feature of a volume on a disk whose pages have checksums.
+/// The incompatible feature of a volume on a disk, if the pages of the volume have checksums.
 pub(crate) const CHECKSUMS: u64 = 1;
 /// Objects may have ACLs. The bit is set before the first ACL is stored, and stays set.
 pub(crate) const ACLS: u64 = 2;
@@ -35,7 +35,8 @@ pub(crate) const ACLS: u64 = 2;
 pub(crate) const INODE_FLAGS: u64 = 4;
 /// Files may have storage past their end. The bit is set before the first such storage, and stays set.
 pub(crate) const PREALLOCATION: u64 = 8;
-/// Objects may have `security.capability`. The bit is set before the first one is stored, and stays set.
+/// Objects may have `security.capability`. The bit is set before the first such attribute is stored, and
+/// stays set.
 pub(crate) const CAPABILITIES: u64 = 16;
 /// Several pointers may lead to an extent. The bit is set before the first clone, and stays set.
 pub(crate) const SHARED_EXTENTS: u64 = 32;
@@ -58,8 +59,8 @@ pub const CHUNK_BYTES: u64 = 64 << 10;
 pub const HEADER_BYTES: u64 = 256;
 /// Number of headers in a chunk.
 pub(crate) const HEADERS_PER_CHUNK: u64 = CHUNK_BYTES / HEADER_BYTES;
-/// Number of redo slots. A thread takes one slot for each commit of several words. 16 slots are so many that
-/// threads seldom wait for one.
+/// Number of redo slots. A thread takes one slot for each commit of several words. Sixteen slots are enough,
+/// so threads seldom wait for one.
 pub const REDO_SLOTS: usize = 16;
 /// Size of a redo slot, in bytes.
 pub const REDO_SLOT_BYTES: u64 = PAGE_SIZE;
@@ -193,8 +194,9 @@ pub struct VolumePage {
     pub saved_checksum: U32,
     /// Zero.
     pub reserved_2: [u8; 36],
-    /// Number of opens of the volume for changes since it was made. Each open raises the number before its
-    /// first other change, and is an owner of its own, even if one process opens the volume several times.
+    /// Number of times that the volume has been opened for changes. Each such open increments the number
+    /// before it changes anything else, and counts as an owner of its own, even if one process opens the
+    /// volume several times.
     pub owners: U64,
     /// Zero.
     pub reserved_3: [u8; 56],
@@ -212,10 +214,9 @@ pub struct VolumePage {
 pub(crate) const OUTCOMES: usize = 32;
 
 /// A request that a service is applying. From this record, the next owner finds out if the change was made.
-/// The change was made if the object `new` exists and has the change time of this record. Otherwise, the
-/// change was made if the object that it changes exists and has this change time. The records of a write and
-/// of a new access time name no object. These changes count as not made, because a client can repeat them
-/// without harm.
+/// The change was made if the object `new`, or else the object that the request changes, exists and has the
+/// change time of this record. The records of a write and of a new access time name no object. These changes
+/// count as not made, because a client can repeat them without harm.
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct RequestRecord {

@@ -159,7 +159,7 @@ impl VerifiedSuperblock {
         if self.has_feature(feature) { Ok(()) } else { self.store(medium, &mut { self.block }, feature) }
     }
 
-    /// Writes `block` with the newest features and `added` ones.
+    /// Writes `block` with the newest features and the features in `added`.
     fn store(&self, medium: &Medium, block: &mut Superblock, added: u64) -> Result<()> {
         let mut newest = lock(&self.newest);
         block.sequence.set(newest.sequence);

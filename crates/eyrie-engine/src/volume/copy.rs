@@ -33,14 +33,14 @@ impl Volume {
         let place = host_place.path().display().to_string();
         let (medium, hold) = host_place.open_copy(paged, Sharing::Shared)?;
         let bytes = medium.segment_sizes().sum();
-        // With checksums, the copy is a page cache without a journal. It refuses the stores of an open, so
-        // this check comes first.
+        // If the journal of a volume with checksums is gone, the copy is a page cache without a journal. Such
+        // a page cache refuses the stores of an open, so this check comes first.
         if medium.journal_bytes() == Some(0) {
             return Err(without_journal(bytes, &place));
         }
         let (volume, opened) = Volume::open_for(Purpose::Reading, medium, Some(hold), &place)?;
-        // Without checksums, the copy is a mapping of the file. Only the superblock then tells that a journal
-        // is missing.
+        // If the journal of a volume without checksums is gone, the copy is a mapping of the file. Only the
+        // superblock then tells that a journal is missing.
         if volume.lacks_journal() {
             return Err(without_journal(bytes, &place));
         }

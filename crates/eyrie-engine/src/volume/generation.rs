@@ -101,7 +101,7 @@ impl Generations {
         let limit = leased.end.checked_add(self.lease);
         let limit = limit.ok_or_else(|| Error::corrupt(GENERATION_LIMIT, "generations are used up"))?;
         let stored = if broken(SafetyRule::GenerationsAreLeasedFirst) { leased.end } else { limit };
-        // The old limit and the numbers above it are assigned only after the new limit settles.
+        // The numbers from the old limit on are assigned only after the new limit has settled.
         let published = medium.publish_apart(GENERATION_LIMIT, stored, Ordered::nothing())?;
         medium.settle(published);
         leased.end = limit;

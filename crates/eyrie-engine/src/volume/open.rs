@@ -285,8 +285,8 @@ impl Volume {
         &self.redo_slots
     }
 
-    /// Makes the counts that readers compare visible to other processes, which may then read the volume. No
-    /// other thread uses the volume yet.
+    /// Puts the counts that readers compare into memory that other processes can map, so that these processes
+    /// may read the volume. No other thread uses the volume yet.
     ///
     /// # Errors
     /// [`Error::Fault`].

@@ -1,5 +1,5 @@
-//! Assigns redo slots to threads. A writer holds a slot while the slot holds its record. A reader of several
-//! words takes no slot: it compares counts of the [board](crate::board).
+//! Assigns redo slots to threads. A writer holds the lock of a slot while its record is in the slot. A reader
+//! of several words takes no slot: it compares counts of the [board](crate::board).
 
 use eyrie_medium::epoch::thread_index;
 use eyrie_medium::sync::{Mutex, lock, try_lock};

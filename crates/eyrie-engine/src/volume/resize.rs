@@ -2,9 +2,9 @@
 //!
 //! Safe when power fails: the volume has the size that its superblock records, and a resize commits when it
 //! writes the new size there. The host's file is extended before this write and truncated after it. Groups
-//! beyond the new end leave use before this write. An interrupted resize leaves a volume of the old or the
-//! new size. Its file may be too long, which the next resize corrects. On a device, the place of the journal
-//! moves instead of the end of a file, as `host::resize` describes.
+//! beyond the new end are taken out of use before this write. An interrupted resize leaves a volume of the
+//! old or the new size. Its file may be too long, which the next resize corrects. On a device, the place of
+//! the journal moves instead of the end of a file, as `host::resize` describes.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -137,7 +137,7 @@ impl Held {
 fn storm(volume: &Volume, held: &mut Held, random: &mut SplitMix64, steps: u32) {
     let empty = volume.space().usage().free + held.total();
     for step in 0..steps {
-        // For 2000 steps most steps allocate memory, and for the next 2000 steps most steps free memory.
+        // For 2000 steps most steps allocate storage, and for the next 2000 steps most steps free storage.
         let fill = step / 2000 % 2 == 0;
         if held.bytes.is_empty() || random.below(10) < if fill { 7 } else { 3 } {
             held.allocate(volume, random);
@@ -200,7 +200,8 @@ fn memory_in_other_threads_magazines_is_found() {
         scope.spawn(|| {
             let extent = volume.space().allocate(4096).expect("empty");
             volume.space().release(extent);
-            // This thread stays alive with memory in its magazine while another thread allocates all pages.
+            // This thread stays alive with a free page in its magazine while another thread allocates all
+            // pages.
             std::thread::scope(|inner| {
                 inner.spawn(|| {
                     let count = std::iter::from_fn(|| volume.space().allocate(4096).ok()).count();
@@ -443,7 +444,7 @@ fn crash_during_close_or_open_leaves_a_volume() {
     assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
 }
 
-/// The number of owners is the first change of an open, so it may be durable although nothing else is.
+/// The new number of owners is the first store of an open, so it may be durable although nothing else is.
 #[test]
 fn crash_after_the_count_of_an_owner_changes_nothing_else() {
     let volume = memory(1 << 20);

@@ -46,9 +46,9 @@ impl VolumeView {
         Ok(())
     }
 
-    /// Returns the view of a volume whose bytes are on `medium` and whose board is in `board`. Another
-    /// process changes the volume. A reader that waits for that process calls `owner_is_alive` from time to
-    /// time.
+    /// Returns the view of a volume whose bytes are on `medium` and whose board is in the file `board`.
+    /// Another process changes the volume. A reader that waits for that process calls `owner_is_alive` from
+    /// time to time.
     ///
     /// # Errors
     /// `Volume` if `medium` has no volume of this format. `Corrupt` if the tables contradict each other.

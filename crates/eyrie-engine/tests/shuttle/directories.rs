@@ -72,9 +72,9 @@ fn create(start: &Start, name: &[u8], id: ObjectId) -> OpRecord {
     OpRecord::new(&Op::Create { dir, name, id, owner: OWNER, content, time: LATER })
 }
 
-/// Runs the Ops of two threads beside a thread that reads the number of entries of the directory several
-/// times. Asserts that each of these numbers is at least the number of entries at the start, and at most
-/// `more` above it. The Ops `first` run before all others.
+/// Applies the Ops `first`, and counts the entries of the directory. Then runs the Ops of two threads beside
+/// a thread that counts the entries several times. Asserts that each of these counts is at least the first
+/// count, and at most `more` above it. The count at the end must equal the first count.
 fn count_beside(start: &Start, first: Vec<OpRecord>, ops: [Vec<OpRecord>; 2], more: u64, seed: u64) {
     let (start, dir) = (start.clone(), start.dirs[1]);
     run(Bursts::new(seed, 60), move || {
@@ -173,7 +173,7 @@ fn counts_are_of_one_moment() {
     }
 }
 
-/// A rename moves an entry to another shard. So one commit must change two partial sums.
+/// A rename may move an entry to another shard. One commit must then change two partial sums.
 #[test]
 fn counts_beside_renames_do_not_change() {
     let _alone = alone();

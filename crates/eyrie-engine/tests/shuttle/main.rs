@@ -186,7 +186,7 @@ fn entry(n: usize) -> Vec<u8> {
 }
 
 /// Lists the two directories of `start`, looks names up, and reads attributes and files. Asserts that no call
-/// fails, except for a removed object, and that no read is torn.
+/// fails, except with `Stale` for a removed object, and that no read is torn.
 fn read_everything(engine: &Scm, start: &Start) {
     let _pin = epoch::pin();
     for dir in start.dirs {

@@ -60,7 +60,7 @@ fn limit_holds_for_all_threads_together() {
             })
             .collect();
         let made: usize = makers.into_iter().map(|thread| thread.join().expect("no panic")).sum();
-        assert!(made <= 1, "both files are above the limit");
+        assert!(made <= 1, "both files together are above the limit");
         assert_counted(&engine, &start, 2);
     });
 }

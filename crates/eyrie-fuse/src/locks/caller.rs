@@ -1,8 +1,8 @@
 //! The thread that waits in the kernel for the answer to a request, as `/proc` shows it.
 //!
-//! The kernel tells the mount of neither the system call of a request nor the signals of its thread: the
-//! crate `fuser` drops both. `/proc` has both for threads of this pid namespace. But this process can see the
-//! system call of a thread only if it may trace the thread.
+//! The crate `fuser` tells the mount neither the system call of a request nor the signals of its thread.
+//! `/proc` has both for threads of this pid namespace. But this process can see the system call of a thread
+//! only if it may trace the thread.
 
 use std::fs::{read_link, read_to_string};
 use std::thread::sleep;

@@ -15,8 +15,8 @@
 //!   [`GRACE`] if another open file has had locks on the file.
 //!
 //! The crate `fuser` does not tell if a request comes from flock(2) or from fcntl(2): see [`caller`]. If the
-//! system call is unknown, a request for all bytes may be either, and needs the lock of both calls. NFS also
-//! makes both locks conflict.
+//! system call is unknown, a request for all bytes may come from either call, and needs the locks of both. In
+//! NFS, too, the locks of the two calls conflict.
 
 mod caller;
 mod owners;
@@ -163,8 +163,8 @@ impl FileLocks {
         Understood { asked, caller, call: if matters { caller.call() } else { None } }
     }
 
-    /// Makes a request of the volume. If it is refused, notes for the search for deadlocks that `waiter`
-    /// waits.
+    /// Makes a request to the volume. If the volume refuses the request, notes that `waiter` waits, for the
+    /// search for deadlocks.
     fn attempt(&self, request: &Understood, waiter: Option<&LockWaiter>) -> Answer<()> {
         if request.asked.kind.is_some() {
             // Another thread may have ended the use of a waiting request meanwhile.
@@ -186,7 +186,7 @@ impl FileLocks {
         })
     }
 
-    /// Makes a request of the volume for this owner.
+    /// Makes a request to the volume for this owner.
     fn set_as(&self, owner: Owner, request: &Understood, waiter: Option<&LockWaiter>) -> Answer<()> {
         let Asked { id, owner: number, range, kind, .. } = request.asked;
         let whole = LockRequest { owner: owner.of_flock(), target: LockTarget::Object, kind };

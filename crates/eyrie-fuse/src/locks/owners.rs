@@ -41,7 +41,7 @@ pub(super) struct LockUse {
 }
 
 impl Owner {
-    /// True if the locks of both values have the same owner in the volume.
+    /// True if this owner and `other` have the same number in the volume.
     pub(super) fn has_number_of(self, other: Owner) -> bool {
         self.number == other.number
     }

@@ -41,7 +41,7 @@ struct WaitQueue {
     arrived: Vec<Waiting>,
     /// True if the thread has requests to repeat.
     is_busy: bool,
-    /// True if a lock has ended since the thread began to repeat them.
+    /// True if a lock has ended since the thread began to repeat its requests.
     is_woken: bool,
     has_ended: bool,
 }

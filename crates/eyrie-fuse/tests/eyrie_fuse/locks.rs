@@ -239,7 +239,8 @@ fn close_ends_locks_in_a_mount_as_posix_demands() {
     first.lock(RangeOwner::Process, (0, 1), EXCLUSIVE).unwrap();
     first.run(|_, files| drop(files[0].try_clone().unwrap()));
     assert!(is_free());
-    // A process that inherits the file has none of its locks, and ends none by its close.
+    // A process that inherits the open file has none of the locks of its parent, and its close ends none of
+    // them.
     first.lock(RangeOwner::Process, (0, 1), EXCLUSIVE).unwrap();
     let ended = first.run(|_, _| {
         let child = thread::spawn(|| {

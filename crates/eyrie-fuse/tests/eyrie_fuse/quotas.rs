@@ -55,7 +55,7 @@ fn limits_stop_programs_and_are_the_size_of_a_tree() {
     refused("cat small small small small > large");
     refused("touch fourth");
     refused("ln -s target fourth");
-    // Limits do not stop root, but a tree refuses the objects of others.
+    // Limits do not stop root, but a tree refuses a link to an object outside the tree, also by root.
     fs::write(tree.join("of root"), vec![1; 100_000]).unwrap();
     fs::write(fixture.point.join("outside"), "").unwrap();
     let linked = fs::hard_link(fixture.point.join("outside"), tree.join("link"));

@@ -64,8 +64,9 @@ impl Pager {
     /// rest of the huge page. If each page were provided alone, the 512 page faults would take several times
     /// as long as the write.
     ///
-    /// The unused rest of huge pages is memory, too. It takes no more memory than the pages in use, and both
-    /// together take at most half of the limit.
+    /// The unused pages of huge pages take memory, too. So this function provides a huge page only if
+    /// afterwards there are at most as many unused pages as pages in use, and both together take at most half
+    /// of the limit.
     fn populate(&self, page: usize) {
         if self.is_shared() {
             return; // the memory file of a service has no huge pages
@@ -132,8 +133,9 @@ impl Pager {
     }
 
     /// Drops the changes of a free page, and clears [`LOGGED`], because the journal's lines of the page are
-    /// of an earlier use. If the drain in progress still has the page, this function leaves the flags as they
-    /// are: that drain is a checkpoint, which clears them itself.
+    /// of an earlier use. If the page still belongs to the cut of the drain in progress, this function leaves
+    /// the flags as they are. Only a checkpoint adds a free page to its cut (see [`Pager::add_to_next_cut`]),
+    /// and the checkpoint clears the flags itself.
     fn end_logging(&self, page: usize) {
         loop {
             let flags = self.pages.flags(page).load(Ordering::Acquire);

@@ -216,7 +216,8 @@ impl Pager {
     /// Returns an estimate of the size of the next record, without the fresh pages that a small cut may add.
     /// The calculation adds 32 bytes for each page, which is more than its entry takes without the lines.
     pub(super) fn recorded_bytes(&self) -> u64 {
-        // The count of pages may be below zero for a moment, because a thread lists a page after it marks it.
+        // The count of pages may be below zero for a moment, because a thread first marks a page as dirty,
+        // and counts it later.
         let pages = (self.dirty_pages.load(Ordering::Relaxed) as isize).max(0) as u64;
         self.changed_bytes.load(Ordering::Relaxed) + pages * 32
     }

@@ -117,8 +117,7 @@ impl Pager {
         Ok(())
     }
 
-    /// Unlocks locked pages that do not become resident, and gives the bytes that were read for them back to
-    /// the kernel.
+    /// Unlocks locked pages that do not become resident, and gives their memory back to the kernel.
     pub(super) fn let_go_and_unlock(&self, first: usize, count: usize) {
         self.let_go(first, count);
         (first..first + count).for_each(|page| self.pages.unlock(page, 0, 0));

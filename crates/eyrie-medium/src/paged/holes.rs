@@ -23,8 +23,8 @@ use crate::mapping::Mapping;
 pub(super) const LOOK: Duration = Duration::from_millis(500);
 /// As [`LOOK`], but after a look that found more than [`SLACK`] unknown pages.
 pub(super) const NEXT_LOOK: Duration = Duration::from_millis(20);
-/// Number of pages in memory that the cache may not know, because a page that is being read has memory before
-/// the cache counts it.
+/// Maximum number of unknown pages that the keeper leaves in memory. Some are no holes: a page that is being
+/// read has memory before the cache counts it.
 const SLACK: u64 = 1024;
 /// Maximum number of pages that are locked at a time.
 const BATCH: usize = 512;

@@ -21,7 +21,7 @@ use crate::host;
 /// privileges.
 const PRESSURE: &[u8] = b"some 200000 2000000\0";
 
-/// Maximum time between background drains. A much longer time added to an `Instant` would overflow.
+/// Maximum time between background drains. An `Instant` plus a much longer time would overflow.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1 << 30);
 
 /// Subscribes to memory pressure. Returns a file for which `poll` reports `POLLPRI` when memory is short, or
@@ -129,9 +129,9 @@ fn keep(pager: &Pager) {
 impl Pager {
     /// Returns true if so many changes await a drain that the keeper should drain before its interval has
     /// passed. Each limit here is a fraction of a limit at which Ops have to wait (see [`Pager::enter`]). The
-    /// fraction is a half for dirty pages, and a quarter for the bytes of the next record. For fresh pages it
-    /// is a half of the limit for large Ops, and a quarter of the limit for small Ops. So the keeper usually
-    /// drains before an Op has to wait.
+    /// fraction is a half for dirty pages, and a quarter for the bytes of the next record. For fresh pages,
+    /// the limit here is half of the limit for large Ops, and a quarter of the limit for small Ops. So the
+    /// keeper usually drains before an Op has to wait.
     fn is_pressing(&self) -> bool {
         self.dirty_pages.load(Ordering::Relaxed) > self.limit() / 4
             || self.recorded_bytes() > self.journal_bytes / 8

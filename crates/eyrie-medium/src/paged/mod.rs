@@ -12,10 +12,11 @@
 //! Invariants:
 //! - A page in use that is not in memory has its newest bytes in its place on the disk.
 //! - Before a page of a cut changes again, it is copied, unless the drain has already read its bytes.
-//! - The place of a page that was in use at the last durable cut is changed only after the change is durable
-//!   in the journal. A drain may write fresh pages straight to their places. So the allocator may take a page
-//!   only if the page was already free at the last durable cut. [`Pager::mark_freed`] returns the number of
-//!   the first cut in which the page is free, or `None` if the page was fresh.
+//! - If a page was in use at the last durable cut, a change of the page reaches its place only after the
+//!   change is durable in the journal. A drain may write fresh pages straight to their places. So the
+//!   allocator may take a page only if the page was already free at the last durable cut.
+//!   [`Pager::mark_freed`] returns the number of the first cut in which the page is free, or `None` if the
+//!   page was fresh.
 //!
 //! Safe when power fails: the last durable cut can always be rebuilt from the journal and the places of the
 //! pages. The documentation of `journal` shows why.

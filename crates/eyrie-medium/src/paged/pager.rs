@@ -271,8 +271,8 @@ impl Pager {
 
     /// Returns the state of the cache, and its work so far.
     pub(crate) fn stats(&self) -> PagedStats {
-        // The count of changed pages may be below zero for a moment, because a thread lists a page after it
-        // marks it.
+        // The count of changed pages may be below zero for a moment, because a thread first marks a page as
+        // dirty, and counts it later.
         let dirty = (self.dirty_pages.load(Ordering::Relaxed) as isize).max(0) as u64;
         self.counts.stats(self.resident() as u64 * PAGE_SIZE, dirty * PAGE_SIZE)
     }

@@ -1,9 +1,10 @@
 //! The places of pages on the disk, with and without the checksums of pages.
 //!
-//! Without checksums a page lies at its own offset. With checksums, a *checksum page* comes before each chunk
-//! of [`CHUNK_PAGES`] pages, and holds an entry for each of them. The first two pages have the superblocks,
-//! which programs read and write before they know the journal. So these two pages always lie at the start of
-//! the disk and have no entry, and the first checksum page comes after them.
+//! Without checksums the offset of a page on the disk is its offset in the volume. With checksums, a
+//! *checksum page* comes before each chunk of [`CHUNK_PAGES`] pages, and holds an entry for each of them. The
+//! first two pages have the superblocks, which programs read and write before they know the journal. So these
+//! two pages always lie at the start of the disk and have no entry, and the first checksum page comes after
+//! them.
 
 use std::ops::Range;
 

@@ -36,7 +36,7 @@ pub(crate) struct RemotePages {
 }
 
 impl RemotePages {
-    /// Maps the flags of `bytes` of pages.
+    /// Maps the flags of the pages of a volume of `bytes` bytes.
     pub(crate) fn new(flags: File, bytes: u64, owner: PageOwner) -> Result<RemotePages, Fault> {
         Ok(RemotePages { pages: Pages::of_owner(flags, (bytes / PAGE_SIZE) as usize)?, owner })
     }

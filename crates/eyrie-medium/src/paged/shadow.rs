@@ -1,9 +1,9 @@
-//! Shadows: copies of pages as they were at a cut. Before a thread changes a page of the cut whose
-//! bytes the drain has not read yet, the thread keeps a shadow of the page.
+//! Shadows: copies of pages as they were at a cut. Before a thread changes a page of the cut, it keeps a
+//! shadow of the page, unless the drain has already read the bytes of the page.
 //!
-//! The shadows have a mapping of their own. It fills from its start. After the drain its memory is given back
-//! to the kernel, except the first [`STAYING`] pages. In a general allocator, thousands of short-lived pages
-//! would leave holes: unused memory that no limit counts.
+//! The shadows have a mapping of their own, which fills from its start. After the drain, the memory of this
+//! mapping is given back to the kernel, except the first [`STAYING`] pages. In a general allocator, thousands
+//! of short-lived pages would leave holes: unused memory that no limit counts.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

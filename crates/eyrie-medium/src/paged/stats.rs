@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct PagedStats {
-    /// Memory of the pages that are in memory.
+    /// Memory that the cached pages take.
     pub resident_bytes: u64,
     /// Size of the pages that changed since the last drain.
     pub dirty_bytes: u64,

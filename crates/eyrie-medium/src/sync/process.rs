@@ -20,8 +20,9 @@ impl ProcessLock {
     pub fn lock(&self) -> HeldByProcess<'_> {
         let mine = std::process::id();
         loop {
-            // 0 is a free lock. A thread of an ancestor stored any other id than `mine` before a fork. That
-            // thread does not exist in this process, so this thread takes the lock.
+            // 0 is a free lock. If the lock has the id of another process, a thread of an ancestor stored
+            // this id before a fork. That thread does not exist in this process, so this thread takes the
+            // lock.
             let holder = self.0.load(Ordering::Relaxed);
             if holder != mine
                 && self.0.compare_exchange(holder, mine, Ordering::Acquire, Ordering::Relaxed).is_ok()

@@ -28,7 +28,7 @@ mod host {
         rustix::thread::sched_getcpu() as u64
     }
 
-    /// Sleeps while `word` is `expected`, until a wake and at most for `limit`. May wake early.
+    /// If `word` is `expected`, sleeps until a wake, but at most for `limit`. May wake early.
     pub(crate) fn sleep_on(word: &AtomicU32, _: WordName, expected: u32, limit: Duration) {
         let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
         let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&limit));
@@ -125,8 +125,9 @@ mod host {
         interleave();
     }
 
-    /// Waits for a socket: calls `look` without a wait after each change of a socket, until `is_over` accepts
-    /// the result. A limit other than zero never ends.
+    /// Waits for a socket: calls `look` with the limit zero, now and after each change of a socket, until
+    /// `is_over` accepts the result. If `limit` is zero, returns the first result. Any other limit never
+    /// expires.
     pub fn wait_for_socket<T>(
         limit: Option<Duration>,
         mut look: impl FnMut(Option<Duration>) -> T,

@@ -144,7 +144,7 @@ fn unreadable_checksum_page_is_an_error_of_its_pages() {
     drop(damaged);
     // The entries of the two pages are known, although their checksum page still cannot be read.
     assert_eq!(scrubbed(&medium), [1024].into_iter().chain(1027..2048).collect::<Vec<_>>());
-    // Until the checksum page is written again, a later read of it may succeed.
+    // The checksum page itself has not changed, so a later read of it finds the other entries.
     disk.make_bad(SECOND_CHECKSUM_PAGE, false);
     assert_eq!(read(&medium, 1024).expect("it matches"), 1024 | 1 << 40);
     medium.checkpoint().expect("drained");
@@ -211,8 +211,8 @@ fn replay_keeps_damage_visible() {
     assert_damaged(&damaged(&disk.power_failure(|| false), place + 200), 9, &EDGES);
 }
 
-/// The test drains fresh pages in small and in large cuts, changed pages, and a record that is larger than
-/// the journal.
+/// The test drains fresh pages in small and in large cuts, changed pages, and a cut whose record is larger
+/// than the journal.
 #[test]
 fn every_way_to_the_disk_keeps_checksums() {
     let disk = checked_disk();
@@ -288,8 +288,8 @@ fn damaged_page_can_be_allocated_again() {
 }
 
 /// Each disk has a journal that an open accepts. The largest journal has 64 MiB. On some disks with
-/// checksums, such as those of 4156 and 8256 MiB, a journal that took all pages beside the largest volume
-/// would be one page larger.
+/// checksums, such as those of 4156 and 8256 MiB, a journal in all pages that the largest volume leaves would
+/// be one page larger.
 #[test]
 fn volume_fits_a_disk_of_any_size() {
     let sizes = (0..3000).map(|page| (4 << 20) + page * 4096);

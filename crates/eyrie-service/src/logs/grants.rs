@@ -122,7 +122,7 @@ impl Logs {
         }
         let budget = budget(engine, &log.file, promised, is_whole);
         let (Some(budget), Some(table)) = (budget, &self.table) else {
-            // A refused session asks again only after further changes.
+            // A refused session gets its next chance only after further changes.
             (log.changes, self.latest.1) = (0, 0);
             return false;
         };
@@ -130,7 +130,7 @@ impl Logs {
             tracing::warn!(%error, "a session has no generations for new objects");
             return false;
         }
-        // While the log was not open, the client may have changed its word.
+        // While the log was not open, the client may have changed the word of the log.
         log.reset();
         log.set_budget(budget);
         engine.promise_storage(promised + budget);
@@ -142,7 +142,9 @@ impl Logs {
         true
     }
 
-    /// True if a session may hold the grant of the volume: no other session has made a request lately.
+    /// True if a session may get the grant of the volume: the session is alone, and the pause after the
+    /// latest loss of this grant is over. A session is alone if no other session has an open log or has made
+    /// a request lately.
     pub(super) fn is_alone(&self, number: u64) -> bool {
         let is_quiet = |log: &ServedLog| match log.latest_request {
             // Tests under the scheduler do not depend on the time.
@@ -160,13 +162,14 @@ impl Logs {
             return;
         }
         let Some(log) = self.logs.get(&number) else { return };
-        // Before the client sees the grant on the board, it logs only changes of its parts.
+        // Until the client sees the grant on the board, it logs only changes in the parts that it holds.
         engine.volume().board().grant_to(Some(log.key));
         self.whole = Some(number);
     }
 
-    /// Gives a session the grants of the objects of its latest request, and of objects beside them that no
-    /// session holds.
+    /// Gives a session the grants of the objects of its latest request, and of objects that were probably
+    /// made together with them. Leaves out the parts that another session holds, and those in a pause after a
+    /// loss.
     pub(super) fn grant_parts(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
         let was_open = self.open.contains(&number);
         if !was_open {
@@ -262,7 +265,7 @@ impl Logs {
         true
     }
 
-    /// Takes all grants of the sessions back that have logged nothing for [`IDLE`].
+    /// Takes back all grants of the sessions that have logged nothing for [`IDLE`].
     pub(super) fn take_back_idle(&mut self, engine: &Scm, clock: &mut Clock) {
         for number in self.open.clone() {
             if self.logs.get(&number).is_some_and(|log| log.last_entry.elapsed() >= IDLE) {

@@ -99,16 +99,16 @@ impl ServedLog {
         LogWord::from_raw(self.lanes.word(LOG_TAIL).load(Ordering::Acquire))
     }
 
-    /// Seals the log. The client appends nothing until [`ServedLog::unseal`]. An append that it has begun
-    /// before fails even after that, because the number in the word changes. Returns the position after the
-    /// last entry.
+    /// Seals the log. The client appends nothing until [`ServedLog::unseal`]. An append that the client has
+    /// begun before the seal fails also after the unseal, because the unseal changes the number in the word.
+    /// Returns the position after the last entry.
     pub fn seal(&self) -> u64 {
         let sealed = self.lanes.word_to_store(LOG_TAIL).fetch_or(LogWord::SEALED, Ordering::SeqCst);
         LogWord::from_raw(sealed).position()
     }
 
-    /// Gives the log generations for new objects, if it has used half of the latest ones. The log is sealed
-    /// and applied.
+    /// Gives the log generations for new objects, if it has used half of the latest ones. The caller has
+    /// sealed and applied the log.
     pub fn renew_generations(&mut self, engine: &Scm, table: &LogTable) -> Result<()> {
         let Range { start, end } = self.generations;
         if end - start >= GENERATIONS / 2 {
@@ -120,14 +120,15 @@ impl ServedLog {
         Ok(())
     }
 
-    /// Lets the entries from now on need this much storage.
+    /// Sets the storage that all entries from now on may need together, in bytes.
     pub fn set_budget(&mut self, budget: u64) {
         self.budget = budget;
         (self.renew_budget_at, self.limit) = (self.storage + budget / 2, self.storage + budget);
         self.lanes.word_to_store(LOG_BUDGET).store(self.limit, Ordering::Relaxed);
     }
 
-    /// Seals a log that is applied, and forgets all that the client has appended to it.
+    /// Seals a log, and sets its end to the end of the applied entries, whatever position the client has
+    /// stored.
     pub fn reset(&self) {
         let word = self.word().renewed(self.applied).raw() | LogWord::SEALED;
         self.lanes.word_to_store(LOG_TAIL).store(word, Ordering::SeqCst);

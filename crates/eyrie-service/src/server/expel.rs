@@ -97,8 +97,8 @@ impl Service {
 
     /// Returns the sessions whose pins keep storage from being reused. Leaves out all sessions of a process
     /// if `is_exempt` returns true for one of them. All sessions of a process share one file of pins, so this
-    /// file identifies the process. The process id cannot identify it, because it is 0 for every process
-    /// outside the namespace of the service.
+    /// file identifies the process. The process id does not: it is 0 for every process outside the namespace
+    /// of the service.
     fn holding_back(&self, is_exempt: impl Fn(&Session) -> bool) -> Vec<u64> {
         let exempt: Vec<_> =
             self.sessions.values().filter(|session| is_exempt(session)).map(Session::pins_file).collect();

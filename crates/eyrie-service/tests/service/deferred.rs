@@ -26,7 +26,7 @@ const TIME: Time = Time::new(1, 0);
 /// Offset of the word with the grant of the volume, in the file of the board.
 const GRANT_AT: u64 = 320;
 
-/// A session that holds the grant, and its file `/egg` with a byte of 5.
+/// A session that holds the grant of the volume, and its file, which has one byte: 5.
 struct RawHolder {
     session: RawSession,
     file: ObjectId,
@@ -199,8 +199,8 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-/// A client writes numbers to a file, and other clients read it. No reader sees a number below one whose
-/// write had returned before its read began.
+/// A client writes growing numbers to a file, and another client reads them. No read finds a smaller number
+/// than one whose write had returned before the read began.
 #[test]
 fn readers_see_every_change_that_was_answered() {
     let (mut served, [writer, reader]) = Served::with_clients(256 << 20);
@@ -265,8 +265,8 @@ fn new_object_uses_up_its_id_and_its_generation() {
     served.stop();
 }
 
-/// The requests of a client take the storage that its logged changes may need. Each change that was answered
-/// is made.
+/// The requests of a client take storage that its logged changes may need. Each logged change whose call has
+/// succeeded must be made.
 #[test]
 fn logged_changes_fit_beside_requests() {
     let mut served = Served::new(32 << 20);
@@ -317,7 +317,7 @@ fn threads_leave_ids_for_other_kinds() {
     served.stop();
 }
 
-/// Appends to a file that grows only are not deferred, because a logged append is a write.
+/// Appends to an append-only file are not deferred, because a logged append is a write.
 #[test]
 fn appends_to_an_append_only_file_are_made() {
     let (mut served, [files, other]) = Served::with_clients(64 << 20);
@@ -337,9 +337,9 @@ fn appends_to_an_append_only_file_are_made() {
     served.stop();
 }
 
-/// A client that holds a pin keeps all storage that is freed meanwhile. A client that logs overwrites finds
-/// no storage any more, although it keeps no more than one file. No answered change is lost: the service ends
-/// the session with the pin.
+/// A client that holds a pin keeps all storage that is freed meanwhile. So another client, which logs
+/// overwrites of one small file, fills the volume. No logged change is lost: the service ends the session
+/// with the pin, and then applies the waiting changes.
 #[test]
 fn logged_changes_wait_for_storage() {
     let mut served = Served::new(64 << 20);

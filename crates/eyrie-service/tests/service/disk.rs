@@ -285,7 +285,7 @@ fn long_pin_does_not_slow_other_clients() {
 }
 
 /// The pin of a client keeps in memory all pages that other clients use. The client is expelled, and the
-/// cache has its limit again.
+/// cache returns to its limit.
 #[test]
 fn client_whose_pin_overfills_the_cache_is_expelled() {
     let mut served = with_large_file(8 * MIB);

@@ -116,7 +116,7 @@ fn work(socket: &Path, number: usize, input: &mut dyn BufRead, output: &mut dyn 
     let mut send = |words: &[u64]| writeln!(output, "\n{}", to_line(words)).and_then(|()| output.flush());
     loop {
         let ids: Vec<_> = (0..IDS).map(|_| client.reserve(Kind::File).unwrap().raw()).collect();
-        // The end of the input follows.
+        // An error is ignored, because the input ends in this case.
         let _ = send(&ids);
         let Some(words) = next_words(input) else { return };
         let task = Task::from_words(&words);
@@ -189,13 +189,13 @@ fn take_grant(client: &Client, objects: &Objects, hold: Duration) {
     }
 }
 
-/// Makes a change that leaves new objects as they are.
+/// Writes to the shared file the bytes and the time that it had at first.
 fn change_nothing(client: &Client, objects: &Objects) {
     let _pin = epoch::pin();
     client.apply(&objects.no_change()).unwrap();
 }
 
-/// Waits, with the precision of a call.
+/// Waits. A short pause is not a sleep, because the kernel would make the sleep longer.
 fn wait(pause: Duration) {
     if pause >= Duration::from_millis(1) {
         std::thread::sleep(pause);
@@ -274,7 +274,7 @@ struct Coverage {
     histories: u64,
     /// Histories that began while a client held the grant, or while clients could hold grants of parts.
     granted: u64,
-    /// Histories in which the client logged a change beside the other clients.
+    /// Histories in which a client logged a change beside the calls of the others.
     logged: u64,
     /// Histories in which the service gave the grant.
     given: u64,

@@ -116,7 +116,8 @@ fn path_of_a_socket_stands_for_the_volume() {
         volume.files(Credentials::of_process()).write("/egg", "blue").unwrap();
         let reader = Volume::open_read_only(&socket).unwrap();
         assert_eq!(reader.files(Credentials::of_process()).read("/egg").unwrap(), b"blue");
-        // Another place of the socket says nothing about the volume in its directory.
+        // The socket is not in the directory of the volume, so an open of this directory does not find the
+        // service.
         assert_eq!(Volume::open(&path).unwrap_err().errno(), Errno::BUSY);
     });
     // A service that was killed leaves its socket behind.

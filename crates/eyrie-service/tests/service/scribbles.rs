@@ -47,8 +47,9 @@ impl Scribbler {
     }
 }
 
-/// The other client writes several times the size of the volume, so it needs storage that the scribbled pins
-/// and claims keep. The service may end a session that keeps storage. The scribbler then joins again.
+/// One client, the scribbler, fills its pins and claims with any values. The other client writes several
+/// times the size of the volume, so it needs storage that these pins and claims keep. The service may end a
+/// session that keeps storage. The scribbler then joins again.
 #[test]
 fn scribbled_pins_and_claims_disturb_nobody() {
     let mut served = Served::new(8 << 20);
@@ -109,8 +110,8 @@ fn claims_of_everything_end_with_their_session() {
     served.stop();
 }
 
-/// The files of the volume and of the board are open for reading. The board has a seal, too, so that its
-/// client cannot open it again for writing, even as root.
+/// The files of the volume and of the board are open for reading. The board has a seal, too, so that a client
+/// cannot open it again for writing, even as root.
 #[test]
 fn client_cannot_change_the_board_or_the_volume() {
     let mut served = Served::new(8 << 20);

@@ -1,4 +1,4 @@
-//! Watches of clients: events of the changes of other clients.
+//! Watches of clients: events of the changes of all clients.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn watch_of_a_client_sees_changes_of_all_clients_with_their_names() {
     assert_eq!(next(&mut watch), named(RenamedTo { cookie: 1 }, "b"));
     other.set_mode("/tree/b/egg", 0o600).unwrap();
     assert_eq!(next(&mut watch), named(AttributesChanged, "b/egg"));
-    // The changes of its own process are events, too.
+    // The changes of the watching client are events, too.
     files.remove_file("/tree/b/egg").unwrap();
     assert_eq!(next(&mut watch), named(Removed, "b/egg"));
 

@@ -32,8 +32,8 @@ fn rename(client: &Client, from_name: &[u8], to_name: &[u8], mode: RenameMode) {
     repeated(|| client.apply(&op));
 }
 
-/// Appends bytes to the file of a name. Looks the name up once, so that the client then needs no grant but
-/// that of the file.
+/// Appends bytes to the file of a name. Looks the name up at the start, and again only after a stale id. So
+/// an append usually needs no grant but that of the file.
 struct FileAppender {
     client: Arc<Client>,
     name: &'static [u8],
@@ -127,8 +127,9 @@ fn readers_see_each_answered_number_of_two_clients() {
     readers_see_answered_numbers(15, 600, false);
 }
 
-/// Two clients append to one file, through two names of which each client renames its own again and again.
-/// Each append is made once, and the last names are right.
+/// Two clients append to one file. After each append, a client renames a new file of its own to `latest`, a
+/// name that both clients use. Each append is made once, and at the end `latest` is the last file of a
+/// client.
 #[test]
 fn clients_that_share_an_object_make_each_change_once() {
     let _alone = alone();
@@ -169,8 +170,9 @@ fn clients_that_share_an_object_make_each_change_once() {
     });
 }
 
-/// A client appends to a file, whose bytes another client replaces by the name of the file. Each append comes
-/// as a whole before or after each replacement, so no byte between them is missing.
+/// A client appends to a file while another client puts new values at the name of the file. Each append comes
+/// as a whole before or after each put. So after the value of the last put, the file has only appended bytes,
+/// without a hole.
 #[test]
 fn appends_beside_puts_leave_no_hole() {
     let _alone = alone();
@@ -246,8 +248,8 @@ fn client_that_stays_makes_each_append_once() {
     });
 }
 
-/// Runs `change` with the numbers 0 to 2 in three threads, two of them with the first client, while a service
-/// follows another.
+/// Runs `change` with the numbers 0 to 2 in three threads, two of them with the first client, while one
+/// service stops and the next one starts.
 fn change_beside_a_next_service(
     served: &mut Served,
     clients: [Arc<Client>; 2],
@@ -269,8 +271,8 @@ fn change_beside_a_next_service(
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Two clients append to one file, one of them with two threads, and a service follows another. Each append
-/// is made once.
+/// Two clients append to one file, one of them with two threads, while one service stops and the next one
+/// starts. Each append is made once.
 #[test]
 fn each_append_is_made_once() {
     let _alone = alone();
@@ -298,7 +300,7 @@ fn each_append_is_made_once() {
     });
 }
 
-/// Makes a file with a number, which no other file has at this name.
+/// Makes a file that contains a number. No two files of a test have both the same name and the same number.
 fn make_numbered(client: &Client, name: &[u8], number: usize) {
     let (dir, data) = (client.root(), (number as u64).to_le_bytes());
     let content = Content::Bytes(&data);
@@ -379,8 +381,8 @@ fn readers_see_each_answered_name() {
     });
 }
 
-/// Two clients make, move and remove files in one directory, one of them with two threads, and a service
-/// follows another. Each change is made once.
+/// Two clients make, move and remove files in one directory, one of them with two threads, while one service
+/// stops and the next one starts. Each change is made once.
 #[test]
 fn each_name_is_made_once() {
     let _alone = alone();

@@ -32,7 +32,7 @@ fn make_files_beside(
 ) {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
-    // A log leaves fewer requests in the lanes, so three of four services accept none.
+    // A change log leaves fewer requests in the lanes, so three of four services defer no changes.
     let mut served = template.serve_with(run.is_multiple_of(4));
     let (shared, other) = (served.client(), served.client());
     let done = Arc::new(AtomicUsize::new(0));

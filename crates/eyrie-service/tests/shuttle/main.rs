@@ -142,7 +142,7 @@ impl Served {
 }
 
 /// Makes a file in the root directory, and appends its name to it. Repeats a call that fails because its
-/// session has ended, as every program does.
+/// session has ended, as the library `eyrie` does.
 fn make_file(client: &Client, name: &[u8]) {
     let dir = client.root();
     let create = || {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::tree::{Tree, TreeNode, TreePath, Xattrs, show};
 
 /// Maximum number of differences in a report, so that the report of a failure stays readable. If there are
-/// more differences, an additional line has their number.
+/// more differences, an additional line has the number of the others.
 const MAX_LINES: usize = 12;
 
 /// Describes the differences of two trees in a few lines. If both trees have an object at a path, a line has

@@ -39,9 +39,9 @@ fn of_closed(image: &[u8]) -> Vec<Range<usize>> {
 }
 
 /// Finds the redo records of a crashed volume, as ranges of offsets. The lower half of word 0 of a slot is
-/// the number of words, and the upper half is the checksum. Word 1 is the address of the list, which has 16
-/// bytes for each word. The list begins in the second line of the slot, or lies outside the slot if it is
-/// long.
+/// the number of words that the record changes, and the upper half is the checksum. Word 1 is the address of
+/// the list of these words, which has 16 bytes for each of them. The list begins in the second line of the
+/// slot, or lies outside the slot if it is long.
 fn of_records(image: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for slot in (0..REDO_SLOTS).map(|slot| redo_slot(slot).offset() as usize) {

@@ -13,9 +13,10 @@
 //! owner and the generations of its objects. So no later process may have that number or assign one of those
 //! generations, even if the kill undoes changes on a disk.
 //!
-//! A later process of a chain starts from durable bytes and pending stores. Its events begin with these
-//! stores and an [`Event::Kill`]. As in any run, marks among the events select the states that a power
-//! failure may leave. In this module the number of a mark is an index into `Process::states`.
+//! After a kill, the next process of a chain starts from durable bytes and pending stores. Its events begin
+//! with these stores and an [`Event::Kill`]. (After a power failure it has only durable bytes.) As in any
+//! run, marks among the events select the states that a power failure may leave. In this module the number of
+//! a mark is an index into `Process::states`.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -89,7 +90,7 @@ impl KilledVolume {
     }
 }
 
-/// A process of a chain after the first. It opened the volume that the process before it left.
+/// Any process of a chain but the first. It opened the volume that the process before it left.
 struct Process {
     left: KilledVolume,
     /// The events that earlier processes left pending, followed by the events of this process.

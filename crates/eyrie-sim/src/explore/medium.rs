@@ -59,7 +59,8 @@ pub fn apply_stores(image: &mut [u8], events: &[Event]) {
     }
 }
 
-/// Returns options with an interval that is longer than any run, so the interval starts no drain.
+/// Returns options with an interval between drains that is longer than any run. So no drain starts because
+/// the interval is over.
 pub(super) fn options(memory_bytes: u64) -> PagedOptions {
     PagedOptions::new(memory_bytes, Duration::from_secs(1 << 20))
 }

@@ -50,7 +50,7 @@ fn views(session: &RecordSession, round: u64) -> Result<(), String> {
         call(files, &format!("put / view-{key} {} {round}", 100 + 900 * key))?;
     }
     for key in 0..KEYS {
-        // On a disk a freed page can be reused only after a drain has made this change durable. This sync
+        // On a disk a freed page can be reused only after a drain has made the freeing durable. This sync
         // drains the changes of earlier calls, so that the calls below reuse storage.
         engine.sync().map_err(|error| error.to_string())?;
         let (name, length) = (format!("view-{key}"), 100 + 900 * key);
@@ -96,8 +96,8 @@ fn file_views(session: &RecordSession, round: u64) -> Result<(), String> {
         let before = views.each_ref().map(|view| view.to_vec());
         let quarter = size / 4 / 8 * 8;
         for change in [
-            // This call writes one word, which is stored in place in a file that is not sealed. Later changes
-            // copy the page.
+            // A file that no view has sealed would take this word in place. In this file, which is sealed,
+            // the call must copy the page.
             format!("write /viewed {} 8 {}", quarter + 8, round + 500),
             format!("write /viewed {quarter} 16 {}", round + 600),
             format!("truncate /viewed {}", quarter + 4),

@@ -38,8 +38,9 @@ pub(super) fn clock() -> Time {
     Time::new(SECONDS.get(), 7)
 }
 
-/// Returns the files on which scripts run: those of root, with the clock of this thread's calls. Limits of
-/// quotas stop this root, so that crashes of calls that reach a limit are explored, too.
+/// Returns the file system on which scripts run, with the credentials of the user root and the clock of this
+/// thread's calls. The credentials lack `CAP_SYS_RESOURCE`, so limits of quotas apply to them, and crashes of
+/// calls that reach a limit are explored, too.
 pub(super) fn files_of<E: Engine>(engine: Arc<E>) -> Pxfs<E> {
     let within_limits = Capabilities::all().difference(Capabilities::SYS_RESOURCE);
     Pxfs::new(engine, Credentials::root().with_capabilities(within_limits)).with_clock(clock)

@@ -1,5 +1,5 @@
-//! Resizes: the power fails at every fence of a resize, and every call site of a system call in a resize
-//! fails in turn.
+//! Resizes: the power fails at every fence of a resize, and in further resizes the system calls of one call
+//! site after the other fail.
 
 use std::fs;
 use std::path::{Path, PathBuf};

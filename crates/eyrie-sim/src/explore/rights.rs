@@ -46,8 +46,8 @@ fn set_acl(path: &str, kind: AclKind, acl: &[u8]) -> Call {
     Call::Setxattr { path: path.into(), name: kind.name().to_vec(), value: acl.to_vec() }
 }
 
-/// Returns calls that set, inherit, change and remove ACLs. The first of these calls is the first call on the
-/// volume that sets an ACL.
+/// Returns calls that set, inherit, change and remove ACLs. The volume must not have had an ACL before, so
+/// that the first `setxattr` of this script also sets the feature bit of ACLs.
 pub(super) fn acls() -> String {
     let mut text = "creat /a\nmkdir /d\ncreat /plain\n".to_string();
     let set = |text: &mut String, path: &str, kind: AclKind, acl: &[u8]| {

@@ -384,7 +384,7 @@ pub fn full_journals() -> Vec<Script> {
     scripts
 }
 
-/// Number of keys for which one batch is larger than a journal of 64 KiB.
+/// Number of keys with which one batch is larger than a journal of 64 KiB.
 const MANY_KEYS: u32 = 900;
 
 /// Returns a batch of [`MANY_KEYS`] short values in `/many`.

@@ -40,8 +40,8 @@ const WITH_CHECKSUMS: [&str; 12] = [
 pub struct RunKind {
     /// Name of the kind.
     pub name: &'static str,
-    /// Share of the remaining time, relative to the shares of this kind and of the later kinds. A kind with
-    /// share 0 may use all of the remaining time.
+    /// Share of the remaining time, relative to the sum of the shares of this kind and of all later kinds. A
+    /// kind with share 0 may use all of the remaining time.
     pub share: u32,
     /// The runs.
     pub work: Work,
@@ -107,8 +107,8 @@ fn alone(scripts: impl Iterator<Item = Script> + 'static) -> Sequence {
 }
 
 /// Returns the kinds of runs. Most kinds have volumes of `bytes`, and the others choose their own size. The
-/// kinds of three calls, of random calls and of two threads have `samples` scripts each. The kind of killed
-/// processes has twice as many.
+/// kinds of three calls, of random calls and of two threads have `samples` scripts each. The kind
+/// `killed processes` has twice as many.
 pub fn kinds(rule: CrashRule, bytes: u64, samples: usize) -> Vec<RunKind> {
     let medium = RunMedium::of(rule, bytes);
     match rule {
@@ -239,8 +239,8 @@ fn of_disks(medium: RunMedium, samples: usize) -> Vec<RunKind> {
         let work = all.scripts(name, 1, setup, alone(scripts.into_iter()));
         (work.medium, work.most_images) = (tight_medium, Some((10, 14)));
         if name == "a full journal" {
-            // These calls fill up to half of the journal each, and make a cut that does not fit after earlier
-            // records.
+            // Each of these calls takes up to half of the journal. Together they make a cut that does not fit
+            // after earlier records.
             work.medium = RunMedium { journal_bytes: Some(LARGER_JOURNAL), ..medium };
         }
     }
@@ -268,8 +268,8 @@ fn of_disks(medium: RunMedium, samples: usize) -> Vec<RunKind> {
     all.trial("readers", 1, on(medium, readers::explore));
     all.trial("lost pages", 1, lost_pages::explore);
     all.scripts("killed processes", 1, Some(setup()), alone(killed(samples))).kills = true;
-    // Every second script, from the first on, writes files only. The scripts between them have batches of
-    // many keys, which would make each of the many checks long.
+    // Every second script, from the first on, has no batch. The other scripts have batches of many keys,
+    // which would make each of the many checks long.
     let larger = alone(stress_scripts::larger_than_journals().into_iter().step_by(2));
     let larger =
         all.scripts("killed processes, more than the journal", 1, Some(stress_scripts::given()), larger);

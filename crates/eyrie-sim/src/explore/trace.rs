@@ -51,7 +51,7 @@ pub enum TraceError {
     },
 }
 
-/// Returns the trace of a run as text. Callers pass a run of one thread, whose volume is in memory.
+/// Returns the trace of a run as text. The run must have only one thread, and its volume must be in memory.
 pub fn text(recorded: &Recorded) -> String {
     let run = &recorded.run;
     let mut text = format!("eyrie-trace 1 {}\n", run.base.len());

@@ -108,7 +108,8 @@ fn add(models: &mut Models, model: Model) {
 
 impl Orders {
     fn new<'a>(first: &Model, rule: CrashRule, [ours, theirs]: &[Vec<Made<'a>>; 2]) -> (Orders, Models) {
-        // Cell (i, j) of each table has the states after the first i of our calls and the first j of theirs.
+        // "Our" calls are those of the first thread, and "their" calls those of the second. Cell (i, j) of
+        // each table has the states after the first i of our calls and the first j of theirs.
         let (rows, columns) = (ours.len() + 1, theirs.len() + 1);
         let by = |after: fn(&Made<'a>, &Model) -> Option<Model>| {
             table(rows, columns, |i, j, known, here| {

@@ -43,8 +43,8 @@ pub(super) const USAGE: [(&str, &str); 28] = [
 
 /// A call of a script. `Display` gives its line.
 ///
-/// A path has any bytes except NUL. Sizes and offsets are in bytes. The written bytes follow from the seed:
-/// see [`bytes`](super::bytes).
+/// A path may have any bytes except NUL. Sizes and offsets are in bytes. The written bytes follow from the
+/// seed: see [`bytes`](super::bytes).
 #[expect(missing_docs, reason = "the fields are the arguments of the calls of POSIX")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
@@ -80,8 +80,8 @@ pub enum Call {
     Truncate { path: OsString, length: u64 },
     /// Changes the storage of a range of a file.
     Fallocate { path: OsString, mode: FallocateMode, offset: u64, length: u64 },
-    /// Gives the bytes of a range of a file to another file, so that both share their storage. A length of 0
-    /// means all bytes up to the end.
+    /// Clones a range of a file into another file, or to another place in the same file, so that both ranges
+    /// share storage. A length of 0 means all bytes up to the end of the source.
     Clone { from: OsString, from_offset: u64, to: OsString, to_offset: u64, length: u64 },
     /// Sets an extended attribute.
     Setxattr { path: OsString, name: Vec<u8>, value: Vec<u8> },

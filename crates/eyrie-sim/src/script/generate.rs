@@ -185,7 +185,7 @@ impl CallGenerator {
         format!("{dir}/{}", self.of(NAMES)).into()
     }
 
-    /// Draws the name of a directory. One draw in ten is a name that usually belongs to a file, so some calls
+    /// Draws the path of a directory. One draw in ten is a path that usually leads to a file, so some calls
     /// fail.
     fn directory(&mut self) -> OsString {
         match self.below(10) {

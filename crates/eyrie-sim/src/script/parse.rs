@@ -27,7 +27,7 @@ pub enum ParseError {
         expected: String,
     },
     /// The script is too long.
-    #[error("{file}: a script has at most 64 MiB")]
+    #[error("{file}: a script must have at most 64 MiB")]
     TooLong {
         /// Name of the script.
         file: String,

@@ -267,7 +267,7 @@ fn messages_stay_short_and_long_scripts_are_refused() {
     let error = Script::parse("test", "\u{e9}".repeat(1000).as_bytes()).unwrap_err().to_string();
     assert!(error.starts_with("test:1: \\xc3\\xa9") && error.len() < 500 && error.is_ascii(), "{error}");
     let error = Script::parse("test", &vec![b'\n'; MAX_SCRIPT_BYTES + 1]).unwrap_err();
-    assert_eq!(error.to_string(), "test: a script has at most 64 MiB");
+    assert_eq!(error.to_string(), "test: a script must have at most 64 MiB");
 }
 
 #[test]

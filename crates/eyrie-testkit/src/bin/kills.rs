@@ -27,8 +27,8 @@ fn kills(medium: MediumChoice) -> KillSeries {
     KillSeries { medium, volume_bytes: 16 << 20, writers: 2, lives: 5, longest: Duration::from_millis(4) }
 }
 
-/// Returns a series with one client or with two clients, which log their changes, or with two clients and all
-/// kinds of steps.
+/// Returns one of three series: one client that logs its changes, two clients that log their changes, or two
+/// clients with all kinds of steps.
 fn served_kills(seed: u64) -> ServedKillSeries {
     ServedKillSeries {
         volume_bytes: 32 << 20,

@@ -16,9 +16,9 @@ use super::volumes::{BORN, OWNER, VOLUME_BYTES, options};
 use eyrie_sim::compare::{Tree, tree};
 use eyrie_sim::explore::{Counts, CrashFailure, Images, Limits};
 
-/// Mark in the trace after which the volume has its tables.
+/// The mark in the trace that follows the making of the tables.
 const HAS_TABLES: u64 = 1;
-/// Mark in the trace after which the volume has its root.
+/// The mark in the trace that follows the making of the root.
 const HAS_ROOT: u64 = 2;
 
 type Examine<'a> = dyn Fn(&CrashPoint, Medium) -> Result<(), String> + 'a;

@@ -289,7 +289,7 @@ impl PathOp {
         Ok(record.map(|record| Resolved { record, reserved: resolver.reserved, written }))
     }
 
-    /// Resolves appends, and all Ops that neither create an object nor have data.
+    /// Resolves the Ops for which [`PathOp::resolve`] has no arm of its own.
     fn plain(&self, engine: &dyn Engine, time: Time) -> Option<OpRecord> {
         let appended = if let PathOp::Append { bytes, .. } = self { bytes.make() } else { Vec::new() };
         let op = match self {

@@ -17,8 +17,8 @@ use crate::planted::{Planted, plant_each};
 const LIMITS: Limits = Limits { images: 400, sampled: 0, is_complete: false, recoveries: 0 };
 /// Limits for killed scripts, and for the runs that only collect the points that they meet. The first image
 /// of a crash loses all pending stores, so it shows a recovery that relied on a store that was not durable.
-/// The second image keeps a store of the last line that recovery reads. Two kills are enough to meet the
-/// points, and 40 kills keep the run without a point short.
+/// The second image keeps a store of the last line that recovery reads. The run with all points has two
+/// kills, which are enough to meet the points. A run without a point has 40 kills, so it stays short.
 const FEW_IMAGES: Limits = Limits { images: 2, ..LIMITS };
 
 /// A script whose process is killed before power fails.

@@ -34,8 +34,8 @@ pub enum Damage {
     /// Fills a node with one pointer.
     Fill { node: u64, value: u64 },
     /// Gives a file a tree of the maximum height. All pointers of a node lead to the same page, so a walk
-    /// would visit a few pages very many times. In the lowest node, `slots` tells which pointers are null
-    /// instead. The leaf and the nodes are in the pages from `page` on.
+    /// would visit a few pages very many times. There is one exception: in the lowest node, some or all
+    /// pointers may be null, as `slots` says. The leaf and the nodes are in the pages from `page` on.
     Bomb { file: u64, page: u64, slots: LowestSlots },
     /// Writes a redo record that no commit wrote.
     Redo { slot: usize, words: Vec<(u64, u64)> },

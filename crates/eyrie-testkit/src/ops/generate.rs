@@ -46,7 +46,7 @@ const SMALL_XATTR_LENGTHS: usize = 8;
 const USERS: [u32; 3] = [0, 7, 8];
 /// The group of all objects.
 const GROUP: u32 = 100;
-/// Number of project ids of runs with quotas, with 0.
+/// Number of project ids of runs with quotas, including 0.
 const TREES: u32 = 3;
 /// Hard limits of storage, in bytes.
 const MOST_BYTES: [u64; 5] = [0, 5000, 30_000, 200_000, 3 << 20];
@@ -245,7 +245,8 @@ impl OpGenerator {
         Action::Fallocate { object, mode, offset, length }
     }
 
-    /// Draws a clone. Most offsets and lengths are whole blocks, and many ranges end with the source.
+    /// Draws a clone. Most offsets and lengths are multiples of a block. In a third of the draws all of them
+    /// are 0, which clones the whole source.
     fn clone_range(&mut self, universe: &Universe<'_>) -> Action {
         let (source, target) = (self.file(universe), self.file(universe));
         let mut offsets = [self.offset(universe, source), self.offset(universe, target)];
@@ -411,8 +412,8 @@ impl OpGenerator {
     }
 
     /// Draws the owner of a new object, with or without the bit [`Owner::INHERITS`]. In a directory with a
-    /// default ACL, half of the owners have this bit. In other directories few owners have it, because an Op
-    /// with this bit fails there.
+    /// default ACL, about half of the owners have this bit. In other directories fewer owners have it,
+    /// because an Op with this bit fails there.
     fn owner_in(&mut self, universe: &Universe<'_>, dir: ObjectHandle) -> Owner {
         let owner = self.owner();
         let id = universe.ids.get(dir);

@@ -25,7 +25,7 @@ pub struct OpMix {
     pub batch: u32,
     pub open: u32,
     pub close: u32,
-    /// Limits of quotas. If this weight is not 0, few users own the objects, and directories get project ids.
+    /// Limits of quotas. If this weight is not 0, few users own the objects, and objects get project ids.
     pub set_limits: u32,
     /// True if offsets and sizes reach 2^63 - 1 and beyond.
     pub is_sparse: bool,

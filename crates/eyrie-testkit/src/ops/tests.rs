@@ -68,15 +68,16 @@ fn name(op: &Op<'_>) -> &'static str {
 #[test]
 fn every_outcome_of_every_op_is_reached() {
     const LOOP: &str = "a directory cannot move into itself";
-    const EMPTY_NAME: &str = "a name has at least one byte";
+    const EMPTY_NAME: &str = "a name must have at least one byte";
     const NO_FILE: &str = "the object is no file";
     const TWICE: &str = "a batch has two changes or two conditions of one key";
-    const NO_BYTES: &str = "a range has at least one byte";
+    const NO_BYTES: &str = "a range must have at least one byte";
     const NO_BLOCKS: &str = "offset and length must be multiples of 4096";
     const LATE_END: &str = "the range must end before the end of the file";
     const LATE_START: &str = "the offset must be before the end of the file";
     const NO_ACL: &str = "an object of this kind has no such ACL";
-    const BAD_ACL: &str = "an ACL has entries for the owner, users, the group, groups, a mask and others";
+    const BAD_ACL: &str =
+        "an ACL must have entries for the owner, users, the group, groups, a mask and others";
     const OLD_ACL: &str = "Unsupported(\"an ACL of another version than 2\")";
     let expected: [(&str, &[&str]); 21] = [
         ("create", &["ok", "Stale", "Exists", "NotFound", "NotDirectory", "NameTooLong", EMPTY_NAME]),

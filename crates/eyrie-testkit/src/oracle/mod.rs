@@ -10,7 +10,8 @@
 //! The oracle compares the accounts of quotas before and after each Op, except their bytes. The model does
 //! not know the bytes that an Op takes. If the engine refuses an Op because of them, the oracle applies the
 //! Op without limits. The bytes of an account must then be above a limit, except after a batch or a rename,
-//! which may have removed objects. After any other Op, no account has grown above a limit.
+//! which may have removed objects. After an Op that the engine accepts, no account may have grown above a
+//! limit.
 
 mod limits;
 mod minimise;

@@ -7,8 +7,8 @@ use super::calls::PosixCall;
 use super::values::CallPath;
 
 /// Returns calls of each user that read a file, a directory, or symbolic links to them, or that only look at
-/// them. Before each of these calls, all access times become old. Each call is made twice, because the second
-/// one finds a new access time.
+/// them. Before each of these calls, all access times become old. The call is then made twice, because the
+/// second one finds a new access time.
 pub(super) fn calls() -> Vec<(usize, PosixCall)> {
     let path = |name: &str| CallPath::from(name);
     let open = |slot, name: &str, flags| {

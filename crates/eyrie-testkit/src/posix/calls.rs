@@ -69,7 +69,7 @@ pub enum PosixCall {
 }
 
 impl PosixCall {
-    /// Returns the slot of a call on an open file.
+    /// Returns the slot of a call on one open file. `None` for `Close`, and for all other calls.
     pub(super) fn slot(&self) -> Option<usize> {
         match self {
             PosixCall::Read { slot, .. }

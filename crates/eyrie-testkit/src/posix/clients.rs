@@ -1,4 +1,4 @@
-//! Clients of one service, each of another user.
+//! Clients of one service, each of a different user.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::services::{SOCKET_VARIABLE, served_and_checked, socket_of_parent};
 
 /// Runs `body` in a child process, as [`in_tmpfs_root`](super::in_tmpfs_root) does. Meanwhile this process
 /// serves a new volume of `bytes`. The argument of `body` has a client of this volume for each of the
-/// [`plain_users`], for whom the kernel vouches. Checks the volume at the end.
+/// [`plain_users`]. The kernel tells the service the user of each client. Checks the volume at the end.
 ///
 /// # Panics
 /// Panics if the child fails, or if the volume is not sound.

@@ -21,7 +21,8 @@ const MODES: &[u16] = &[
 ];
 /// Offsets around which the storage of a file changes its shape. Each is a power of two.
 const CORNER_OFFSETS: [u64; 4] = [1 << 12, 1 << 21, 1 << 30, 1 << 40];
-/// Times at the ends of 32 and of 64 bits, in seconds since 1970. The clocks of a run never show them.
+/// Times at the limits of numbers of 32 and of 64 bits, in seconds since 1970. The clocks of a run never show
+/// them.
 pub(super) const CORNER_SECONDS: [i64; 12] = [
     i64::MIN,
     i64::MIN + 1,

@@ -26,13 +26,13 @@ pub fn plain_users(_seed: u64) -> Vec<Credentials> {
 /// effective ones. Capability and ids depend on the seed.
 pub fn users_of_seed(seed: u64) -> Vec<Credentials> {
     let mut users = plain_users(seed);
-    // A process in a container may lack the capability that exceeds limits of quotas.
+    // A process in a container may lack the capability with which a process exceeds limits of quotas.
     let capabilities: Vec<_> = (Capabilities::all() - Capabilities::SYS_RESOURCE).iter().collect();
     let capability = capabilities[(seed % capabilities.len() as u64) as usize];
     users.push(Credentials::new(1002, 1002, &[1000]).with_capabilities(capability));
     users.push(match seed % 4 {
         0 => Credentials::root().with_real_ids(1000, 1000),
-        // `Host::become_user` keeps all capabilities permitted.
+        // `Host::become_user` leaves all capabilities in the permitted set.
         1 => Credentials::new(1000, 1000, &[]).with_permitted(Capabilities::all()).with_real_ids(0, 0),
         2 => Credentials::new(1001, 1000, &[]).with_real_ids(1000, 2000),
         _ => {
@@ -113,8 +113,9 @@ impl HostSide {
 
     /// True if a service may answer a call in another way than the kernel. A service does not know the rights
     /// that a user had at the open of a file. It gives the present time to each change, also to a change that
-    /// should keep the change time. It refuses some calls that change nothing. This thread must be the user.
-    /// The function also makes its look-ups in `subject`, as [`HostSide::is_beyond_comparison`] does.
+    /// should keep the change time. It refuses some calls that change nothing. The calling thread must have
+    /// become this user. The function also makes its look-ups in `subject`, as
+    /// [`HostSide::is_beyond_comparison`] does.
     pub fn is_beyond_a_service<P: Posix>(
         &self,
         user: usize,
@@ -190,7 +191,7 @@ impl HostSide {
         if matches!(call, PosixCall::Seek { .. }) {
             let Some(stat) = self.object_of(slots, call) else { return false };
             // If storage without data is allocated a second time, a tmpfs takes it for data. The end of the
-            // last page of the largest file wraps in a tmpfs, so it does not find this page.
+            // last page of the largest file wraps in a tmpfs, so the tmpfs does not find this page.
             let calls = self.allocated.borrow().get(&stat.inode).copied();
             return calls.is_some_and(|calls| calls > 1) || stat.size > i64::MAX as u64 - 4096;
         }

@@ -203,7 +203,7 @@ impl Side {
         Side((0..=ACTORS).map(Actor::of_kernel).collect())
     }
 
-    /// Returns the actors of a volume, which use the engines in turn.
+    /// Returns the actors of a volume. Actor n uses the engine with the index n modulo the number of engines.
     fn of<E: Engine + 'static>(engines: &[Arc<E>]) -> Side {
         let actor = |number: usize| {
             let engine = Arc::clone(&engines[number % engines.len()]);
@@ -280,8 +280,9 @@ pub fn compare_locks_with_host(seeds: Range<u64>, count: usize) {
     }
 }
 
-/// Works like [`compare_locks_with_host`]. Each actor has a client of its own, of the same user. The clients
-/// are those of [`clients_in_tmpfs_root`](super::clients_in_tmpfs_root).
+/// Works like [`compare_locks_with_host`]. Each actor with random calls has a client of its own, connected as
+/// the actor's user. The actor that probes uses the client of root. The clients are those of
+/// [`clients_in_tmpfs_root`](super::clients_in_tmpfs_root).
 ///
 /// # Panics
 /// Panics at the first difference.

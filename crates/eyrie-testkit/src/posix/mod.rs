@@ -140,7 +140,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Compares the trees after every call, for all users.
+    /// Returns a comparison that makes random calls of [`users_of_seed`], and compares the trees after every
+    /// call.
     pub fn new(seeds: Range<u64>, count: usize) -> Comparison {
         Comparison {
             seeds,
@@ -155,8 +156,8 @@ impl Comparison {
         }
     }
 
-    /// Compares the trees less often, and waits for the clock less often. This suits runs of millions of
-    /// calls.
+    /// Works like [`Comparison::new`], but compares the trees and waits for the clock less often. This suits
+    /// runs of millions of calls.
     pub fn long(seeds: Range<u64>, count: usize) -> Comparison {
         Comparison { calls_per_tree: 20, waiting_seeds: 20 * WAITING_SEEDS, ..Comparison::new(seeds, count) }
     }
@@ -193,7 +194,7 @@ pub fn compare_with_host<P: PosixLocks>(
     }
     run.become_users_of(0, &subject);
     // With seed 0, every call waits for the clock (see [`Comparison::waiting_seeds`]). Clients do not wait,
-    // because the times of the calls do not depend on their service.
+    // because a service does not decide which times a call sets.
     let seed = comparison.is_served.into();
     for calls in [access_times::calls(), chains::calls(), set_ids::calls(), same_size::calls()] {
         run.compare(seed, calls)?;
@@ -312,8 +313,8 @@ impl<P: PosixLocks> PosixRun<'_, P> {
         Ok((self.host.tree(targets), subject))
     }
 
-    /// Tries to leave out runs of calls, from half of the calls down to single calls. A run stays out if the
-    /// remaining calls still show a difference.
+    /// Tries to leave out sequences of consecutive calls, from half of the calls down to single calls. A
+    /// sequence stays out if the remaining calls still show a difference.
     fn reduce(
         &self,
         seed: u64,

@@ -62,8 +62,8 @@ impl Drop for Tmpfs {
 }
 
 /// Runs `body` in a child process, as [`in_tmpfs_root`](super::in_tmpfs_root) does. The root of the child is
-/// a new tmpfs with these limits. If the kernel has no quotas of a tmpfs, the function prints a note and
-/// returns.
+/// a new tmpfs with these limits. If this process may not mount, or the kernel has no quotas of a tmpfs, the
+/// function prints a note and returns.
 ///
 /// # Panics
 /// Panics if the child fails.

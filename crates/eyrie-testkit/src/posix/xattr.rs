@@ -169,8 +169,8 @@ impl Random {
     }
 }
 
-/// True if root can set attributes of all settable names and an ACL on `fs`, and a new file has no
-/// attributes. Otherwise the comparison leaves extended attributes out.
+/// True if root can set attributes of all settable names, an ACL and a capability on `fs`, and a new file has
+/// no attributes. Otherwise the comparison leaves extended attributes out.
 pub(super) fn has_all<P: Posix>(fs: &P) -> bool {
     let probe = || -> eyrie::Result<bool> {
         fs.write("/probe", "")?;

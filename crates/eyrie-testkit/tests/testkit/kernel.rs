@@ -211,9 +211,9 @@ fn is_for_kernel(op: &Op<'_>, modes: &[FallocateMode]) -> bool {
     }
 }
 
-/// True if the errors differ only because the model checks in another order than Linux. Linux reports that a
-/// target directory above the source is not empty before it checks that the source is a directory. It also
-/// reports a removed directory before it checks names.
+/// True if the errors differ only because the model checks in another order than Linux. If the target of a
+/// rename is a directory above the source, Linux first checks that the target is empty, and only then that
+/// the source is a directory. Linux also reports a removed directory before it checks names.
 fn is_known_deviation(op: &Op<'_>, model: Option<Errno>, host: Option<Errno>) -> bool {
     let is_above = (model, host) == (Some(Errno::ISDIR), Some(Errno::NOTEMPTY));
     let is_removed = (model, host) == (Some(Errno::NAMETOOLONG), Some(Errno::NOENT));

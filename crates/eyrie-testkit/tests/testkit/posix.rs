@@ -45,7 +45,8 @@ fn random_calls_on_pages_equal_the_kernel() {
     });
 }
 
-/// Makes random calls beside a tmpfs with limits. The test with the name `test` calls this function.
+/// Compares random calls with those of a tmpfs with limits. The test with the name `test` calls this
+/// function.
 fn compare_limits(test: &str, limits: OwnerLimits, comparison: Comparison) {
     in_tmpfs_with_quotas(test, limits, || {
         compare_quotas_with_host(Medium::memory(1 << 30).expect("memory"), limits, comparison);

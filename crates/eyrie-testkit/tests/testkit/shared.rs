@@ -66,7 +66,7 @@ fn compare_client(medium: MediumChoice, test: &str) {
     });
 }
 
-/// Three clients, each of another user, make the calls in turn. The service checks each of their changes.
+/// Three clients, each of a different user, make the calls in turn. The service checks each of their changes.
 #[test]
 fn random_calls_of_clients_of_three_users_match_the_kernel() {
     const TEST: &str = "shared::random_calls_of_clients_of_three_users_match_the_kernel";
@@ -91,8 +91,8 @@ fn random_locks_of_clients_of_three_users_match_the_kernel() {
     });
 }
 
-/// A client knows of the first clone of a volume, even if it joined before the clone. Only with clones, a
-/// file may have more pages than its volume.
+/// A client knows of the first clone of a volume, even if it joined before the clone. Without clones, no file
+/// has more pages than its volume.
 #[test]
 fn earlier_client_knows_of_the_first_clone() {
     served(4 << 20, MediumChoice::Auto, |socket| {

@@ -124,7 +124,7 @@ impl<'a, E: Engine> Draws<'a, E> {
         }
     }
 
-    /// Draws requests that make a file without a name, clone, or concern ACLs and inode flags.
+    /// Draws requests of the rarer kinds: for files without a name, clones, ACLs and inode flags.
     fn special_requests(&mut self, engine: &E, time: Time) -> Vec<Request> {
         let (shared, random) = (self.shared, &mut self.random);
         let files = [shared.file, shared.key, self.unnamed];
@@ -239,8 +239,9 @@ impl<'a, E: Engine> Draws<'a, E> {
 }
 
 /// Runs `threads` threads that make `calls` calls each, drawn from `seed`, and asserts that some order of the
-/// calls explains their answers. The threads use the engines in turn. With `drains`, one more thread drains
-/// the medium all the time. Returns the number of calls that overlapped with a call of another thread.
+/// calls explains their answers. Thread n uses engine n modulo the number of engines. With `drains`, one more
+/// thread drains the medium all the time. Returns the number of calls that overlapped with a call of another
+/// thread.
 pub fn explain<E: Engine>(
     shared: &Shared<E>,
     seed: u64,
@@ -500,8 +501,9 @@ impl Drop for RunningWriter<'_> {
     }
 }
 
-/// Calls `write` on [`WRITERS`] threads, with the number of the thread, while two threads read. The threads
-/// use the engines in turn. Returns the number of calls that panicked.
+/// Calls `write` on [`WRITERS`] threads, with the number of the thread, while two threads read. Thread n uses
+/// engine n modulo the number of engines. The numbers of the readers follow those of the writers. Returns the
+/// number of calls that panicked.
 fn beside_readers<E: Engine>(engines: &[E], dirs: &[ObjectId; 2], write: impl Fn(&E, u64) + Sync) -> usize {
     let (running, write) = (&AtomicUsize::new(WRITERS as usize), &write);
     let mut turns = engines.iter().cycle();
@@ -531,8 +533,8 @@ fn readers_end_after_a_panic_of_a_writer() {
     assert_eq!(failed, 1);
 }
 
-/// Runs a storm: [`WRITERS`] threads apply random Ops while two threads read. The threads use the engines in
-/// turn. One of the writers also syncs at intervals.
+/// Runs a storm: [`WRITERS`] threads apply random Ops while two threads read. Each thread uses one engine, as
+/// [`beside_readers`] assigns them. One of the writers also syncs at intervals.
 pub fn storm_of<E: Engine>(engines: &[E], ops: usize, names: u32) {
     let dirs = storm_directories(&engines[0]);
     let failed = beside_readers(engines, &dirs, |engine, seed| {

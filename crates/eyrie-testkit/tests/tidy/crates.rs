@@ -1,4 +1,5 @@
-//! Checks the dependencies between crates, the manifests of crates, and that only one crate has unsafe code.
+//! Checks the dependencies between crates, the manifests of crates, and that unsafe code is only in
+//! `eyrie-medium` and in one optional module of `eyrie-bench`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -100,7 +101,8 @@ fn unsafe_code_has_one_home() {
         let home = root().join("crates").join(name).join("src");
         let top = [home.join("lib.rs"), home.join("main.rs")].into_iter().find(|path| path.exists());
         let text = read(top.expect("a crate has a root"));
-        // One optional module of `eyrie-bench` opens an environment of LMDB, which heed declares unsafe.
+        // One optional module of `eyrie-bench` opens an environment of LMDB. The crate `heed` declares this
+        // call unsafe.
         let forbids = match name {
             "eyrie-bench" => {
                 "\n#![cfg_attr(not(feature = \"peers\"), forbid(unsafe_code))]\n#![deny(unsafe_code)]\n"

@@ -173,7 +173,8 @@ fn exports(with_hidden: bool) -> BTreeSet<String> {
             let Some((before, export)) = part.split_once("pub use eyrie_") else { continue };
             let is_hidden = before.rsplit("\n\n").next().is_some_and(|near| near.contains("#[doc(hidden)]"));
             if with_hidden || !is_hidden {
-                // In `Error as EngineError`, the type has the first name.
+                // `Error as EngineError` adds both names. The source of the lower crate declares the type
+                // under the first one.
                 let is_item = |word: &&str| word.starts_with(|next: char| next.is_uppercase());
                 names.extend(words(export).filter(is_item).map(str::to_owned));
             }

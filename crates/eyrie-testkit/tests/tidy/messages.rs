@@ -26,7 +26,7 @@ const CLEAR: [&str; 18] = [
     "…: --keep-going goes on after it",
     "a run with --faults lists the failures",
     "add the name of the copy to the target",
-    "at most 1 GiB is explored",
+    "choose a size of at most 1 GiB",
     "docs/rules.md lists them",
     "everything that the run made is removed",
     "failed to run",
@@ -111,8 +111,8 @@ fn reasons(code: &str) -> Vec<String> {
     found
 }
 
-/// Returns true if the text is the action that failed ("cannot read"), is no reason, or has advice: a command
-/// in quotes.
+/// Returns true if the text needs no row: it is the action that failed ("cannot read"), has fewer than three
+/// words, has advice (a command in backticks), or is in [`CLEAR`].
 fn is_clear(text: &str) -> bool {
     let words = parts(text).iter().flat_map(|part| part.split(' ')).count();
     text.starts_with("cannot ") || words < 3 || text.contains('`') || CLEAR.contains(&text)

@@ -26,7 +26,8 @@ const FILES: [(&str, &str); 10] = [
     ("overwrite 4 KiB + fsync", "write 4 KiB + fsync"),
 ];
 
-/// Returns the tables of a page whose first cell is `head`, each as its rows of cells.
+/// Returns those tables of a page that begin with the cells `head`. Each table is a list of the rows below
+/// its header, and each row is a list of cells.
 fn tables(page: &str, head: &str) -> Vec<Vec<Vec<String>>> {
     let text = read(root().join(page));
     let cells = |row: &str| row.split('|').skip(1).map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();

@@ -8,8 +8,8 @@
 //! - `readlink` repeats `readlinkat(2)` with a larger buffer if the target is long.
 //! - `truncate` and the calls on extended attributes of a path go through `/proc/self/fd`, unless the path
 //!   begins at the root and the root is `/`. `truncate(2)` has no variant with a directory descriptor, and
-//!   extended attributes have such calls since Linux 6.13. `access` and `link` of an open file also go
-//!   through `/proc/self/fd`.
+//!   the calls on extended attributes have such variants only since Linux 6.13. `access` and `link` of an
+//!   open file also go through `/proc/self/fd`.
 //! - `chmod`, `truncate` and `access` of a path whose last symbolic link is not followed first call
 //!   `fstatat(2)`. A variant that does not follow the link is missing, or exists only in newer kernels.
 //! - `statvfs` of a path first opens the path, because `statfs(2)` takes no directory descriptor.
@@ -138,8 +138,8 @@ impl Host {
             return Err(io::Errno::NOENT);
         }
         // If the root is `/`, the path does not lead through `/proc`. So the calls also work in a container
-        // without procfs. An absolute path does not become longer, so it may have the length of the longest
-        // path.
+        // without procfs. An absolute path does not become longer, so a path of the maximum length is still
+        // accepted.
         match dir.as_raw_fd() == self.root.as_raw_fd() && self.root_is_slash {
             true if path.as_bytes().starts_with(b"/") => Ok(path.as_bytes().to_vec()),
             true => Ok([b"/", path.as_bytes()].concat()),

@@ -43,7 +43,7 @@ fn check_pair(key: &[u8], value: &[u8], operation: &'static str) -> Result<()> {
 
 fn check_value(value: &[u8], operation: &'static str) -> Result<()> {
     if value.len() > VALUE_MAX {
-        return Err(Error::with_reason(Errno::FBIG, operation, "a value has at most 64 MiB"));
+        return Err(Error::with_reason(Errno::FBIG, operation, "a value must have at most 64 MiB"));
     }
     Ok(())
 }

@@ -352,7 +352,7 @@ impl<E: Engine> Kvfs<E> {
     fn find(&self, key: &[u8]) -> eyrie_engine::Result<Option<ObjectId>> {
         use eyrie_engine::Error as Engine;
         match key.len() {
-            0 => return Err(Engine::Invalid("a key has at least one byte")),
+            0 => return Err(Engine::Invalid("a key must have at least one byte")),
             1..=NAME_MAX => {}
             _ => return Err(Engine::NameTooLong),
         }

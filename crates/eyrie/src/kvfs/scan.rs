@@ -57,10 +57,10 @@ impl<E: Engine> Kvfs<E> {
         ScanValues { keys: self.scan(range, order) }
     }
 
-    /// Returns the keys in `range` with their values, in place where the engine can lend the stored bytes. No
-    /// name is looked up, so this is the fastest scan of values. Each value is a value that its key had at
-    /// some moment of the scan. A key that is erased during the scan may or may not appear. The iterator has
-    /// the errors of [`Kvfs::get`].
+    /// Returns the keys in `range` with their values, in place where the engine can lend the stored bytes.
+    /// This is the fastest scan of values, because it looks a key up only if the id from the listing has
+    /// become stale. Each value is a value that its key had at some moment of the scan. A key that is erased
+    /// during the scan may or may not appear. The iterator has the errors of [`Kvfs::get`].
     ///
     /// Storage that is freed while the pin lives is reused only after the pin is dropped. So during a long
     /// scan, the values that other threads replace keep their storage.

@@ -27,9 +27,9 @@ use crate::Result;
 ///
 /// # Errors
 /// A call on a volume fails with the errno of Linux on tmpfs, except for the differences that
-/// [`pxfs`](crate::pxfs) lists. A call on the host fails with the errno of the host's file system, which may
-/// allow only smaller files (`EFBIG`). A handle of another volume gives `EBADF`, or `EXDEV` if a path begins
-/// at this handle. The methods list only their particular errors.
+/// [`pxfs`](crate::pxfs) lists. A call on the host fails with the errno of the host's file system, in which
+/// the maximum size of a file may be smaller (`EFBIG`). A handle of another volume gives `EBADF`, or `EXDEV`
+/// if a path begins at this handle. The methods list only their particular errors.
 pub trait Posix {
     /// An open file or directory. The caller must [`close`](Posix::close) it. A dropped [`File`](crate::File)
     /// closes its handle.

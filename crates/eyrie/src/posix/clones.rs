@@ -24,10 +24,10 @@ use crate::Result;
 /// # }
 /// ```
 pub trait PosixClones: Posix {
-    /// Gives a range of `length` bytes of an open file to another open file, or to another range of the same
-    /// file. `source` and `target` have a file and the offset of its range. The files then share the storage
-    /// of these bytes, until one of them changes a page. A `length` of 0 means all bytes up to the end of the
-    /// source. A volume clones more than 1 GiB in several steps, each of them whole or undone.
+    /// Clones a range of `length` bytes of an open file into another open file, or into another range of the
+    /// same file. `source` and `target` have a file and the offset of its range. The files then share the
+    /// storage of these bytes, until one of them changes a page. A `length` of 0 means all bytes up to the
+    /// end of the source. A volume clones more than 1 GiB in several steps, each of them whole or undone.
     ///
     /// ```
     /// # use eyrie::*; fn f<P: PosixClones>(fs: &P, from: &P::Handle, to: &P::Handle) -> Result<()> {
@@ -108,8 +108,8 @@ impl<P: PosixClones + ?Sized> PosixClones for Arc<P> {
 }
 
 impl<P: PosixClones> File<P> {
-    /// Gives the bytes of a range of `source` to this file, from `offset` on, as
-    /// [`PosixClones::clone_range`] does. A `length` of 0 means all bytes up to the end of the source.
+    /// Clones a range of `source` into this file, from `offset` on, as [`PosixClones::clone_range`] does. A
+    /// `length` of 0 means all bytes up to the end of the source.
     ///
     /// ```
     /// # use eyrie::*; fn f(source: File<Host>, file: File<Host>) -> Result<()> {

@@ -16,7 +16,7 @@ use crate::Result;
 /// Every call works as the `*at` call of the same name on the directory: [`open`](Posix::open) works as
 /// `openat(2)`. An absolute path begins at the directory, even if the call names another open directory. `..`
 /// of the directory is still its parent, and absolute symbolic links still begin at the true root. The
-/// directory stays open as long as a clone exists.
+/// directory stays open as long as this value or a clone of it exists.
 ///
 /// # Examples
 /// ```

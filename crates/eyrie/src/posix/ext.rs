@@ -245,8 +245,8 @@ pub trait PosixExt: Posix + Clone {
 
     /// Makes a directory and the missing directories above it.
     ///
-    /// Each directory is made in one step, the highest directory first. After an error or a crash, the
-    /// directories that the call has made stay.
+    /// Each directory is made in one step, the highest directory first. After an error, the directories that
+    /// the call has made stay. After a crash, some of the directories may exist.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
@@ -289,10 +289,11 @@ pub trait PosixExt: Posix + Clone {
     }
 
     /// Removes a directory and everything in it, or a file of another kind. Symbolic links are removed, not
-    /// followed. The root of the file system stays. The tree may be deeper than the longest path.
+    /// followed. The root of the file system stays. The tree may be so deep that its paths are too long for a
+    /// call.
     ///
     /// Each entry is removed in one step, and a directory after its entries. Entries that were removed before
-    /// an error or a crash stay removed.
+    /// an error stay removed. After a crash, some of the entries may be removed.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {

@@ -20,8 +20,9 @@ use crate::{Errno, Error, Result};
 /// `read_at` and `write_at` neither use nor move the position, and run in parallel.
 ///
 /// In a volume each write is one step: whole or undone, also after an error or a crash. (An append past the
-/// largest size of a file is the exception: it writes the bytes that fit.) Functions that write in parts,
-/// such as [`std::io::copy`] and [`std::io::BufWriter`], have one step for each part.
+/// largest size of a file writes the bytes that fit, and so does any write in a full volume with [short
+/// writes](crate::Pxfs::with_short_writes).) Functions that write in parts, such as [`std::io::copy`] and
+/// [`std::io::BufWriter`], have one step for each part.
 ///
 /// An error has the path that opened the file, even if the file has another name by then. A file that
 /// [`File::from_handle`] has made knows no path.
@@ -254,11 +255,11 @@ impl<P: Posix> File<P> {
 
     /// Writes all of `data` at `offset`, or at the end of a file that was opened for appending.
     ///
-    /// In a volume one step writes all bytes, with two exceptions. An append that passes the largest size of
-    /// a file writes the part below this size, and then fails with `EFBIG`. With [short
+    /// In a volume one step writes all bytes, with three exceptions. An append that passes the largest size
+    /// of a file writes the part below this size, and then fails with `EFBIG`. With [short
     /// writes](crate::Pxfs::with_short_writes), a call whose bytes do not fit writes those that fit, and then
-    /// fails. A write on the host, and one of more than 64 MiB in a served volume, may have several steps.
-    /// The bytes before an error then stay written.
+    /// fails. A write of more than 64 MiB in a served volume may have several steps, and so may any write on
+    /// the host. The bytes before an error then stay written.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {
@@ -372,8 +373,7 @@ impl<P: Posix> File<P> {
         self.call(|fs, handle| fs.fsync(handle))
     }
 
-    /// Makes the bytes of the file as durable as its medium can make them. The call need not make times
-    /// durable.
+    /// Makes the bytes of the file as durable as its medium can make them, but not necessarily its times.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> Result<()> {

@@ -1,9 +1,9 @@
 //! The open directories on the way from the root of a walk down into a tree.
 //!
-//! Each call below that root names one component, so a tree may be deeper than the longest path. The ladder
-//! keeps at most [`Posix::open_dirs_max`] of the directories open. A directory that was closed is opened
-//! again as `..` of the directory below it. If `..` is another directory than before, the lower directory was
-//! moved meanwhile.
+//! Each call below that root names one component, so the paths of a tree may be longer than a call accepts.
+//! The ladder keeps at most [`Posix::open_dirs_max`] of the directories open. A directory that was closed is
+//! opened again as `..` of the directory below it. If `..` is another directory than before, the lower
+//! directory was moved meanwhile.
 
 use std::path::Path;
 
@@ -28,8 +28,8 @@ struct Rung<P: Posix> {
     identity: Option<Identity>,
 }
 
-/// The directories from the start of a walk to its current one. A program uses a ladder to walk through a
-/// tree that may be deeper than the longest path, because each step names one component. At most
+/// The directories from the start of a walk to its current one. Each step of a ladder names one component. So
+/// with a ladder a program can walk through a tree whose paths are longer than a call accepts. At most
 /// [`Posix::open_dirs_max`] directories are open at a time.
 ///
 /// ```

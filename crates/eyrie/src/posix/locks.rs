@@ -219,7 +219,7 @@ impl<P: PosixLocks> File<P> {
         self.call(|fs, handle| fs.flock(handle, Some(LockKind::Shared), LockWait::FOREVER))
     }
 
-    /// Takes an exclusive lock on the file if it is free, as [`std::fs::File::try_lock`] does.
+    /// Takes an exclusive lock on the file if no other lock conflicts, as [`std::fs::File::try_lock`] does.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> std::result::Result<(), Box<dyn std::error::Error>> {
@@ -238,7 +238,8 @@ impl<P: PosixLocks> File<P> {
         self.try_flock(LockKind::Exclusive)
     }
 
-    /// Takes a shared lock on the file if it is free, as [`std::fs::File::try_lock_shared`] does.
+    /// Takes a shared lock on the file if no other lock conflicts, as [`std::fs::File::try_lock_shared`]
+    /// does.
     ///
     /// ```
     /// # use eyrie::*; fn f(file: File<Host>) -> std::result::Result<(), Box<dyn std::error::Error>> {

@@ -184,7 +184,8 @@ impl<P: Posix> OpenOptions<P> {
         self.set(OpenFlags::DIRECT, yes)
     }
 
-    /// Reads through the file set no access times (`O_NOATIME`): see [`OpenFlags::NOATIME`].
+    /// With this option, no read through the file sets an access time (`O_NOATIME`): see
+    /// [`OpenFlags::NOATIME`].
     ///
     /// ```
     /// # use eyrie::*; fn f(options: OpenOptions<Host>) -> Result<()> {

@@ -166,8 +166,8 @@ pub(super) fn copy<P: Posix>(fs: &P, from: &Path, to: &Path) -> Result<u64> {
     while let Some(count) = copy_range(copied).filter(|&count| count > 0) {
         copied += count;
     }
-    // The rest: files of `/proc`, whose size is 0, bytes that another program has appended meanwhile, and all
-    // bytes if the file system of the host has no `copy_file_range`.
+    // Reads and writes copy the rest: the bytes of a file of `/proc` (whose size is 0), bytes that another
+    // program has appended meanwhile, and all bytes if the file system of the host has no `copy_file_range`.
     let left = usize::try_from(stat.size.saturating_sub(copied)).unwrap_or(COPY_PART);
     let mut part = vec![0; COPY_PART.min(left).max(1)];
     loop {

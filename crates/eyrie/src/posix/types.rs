@@ -34,7 +34,8 @@ bitflags::bitflags! {
         const DIRECTORY = 64;
         /// Fails if the last component is a symbolic link (`O_NOFOLLOW`).
         const NOFOLLOW = 128;
-        /// Does not wait for the other end of a pipe of the host (`O_NONBLOCK`). A volume opens no pipes.
+        /// Does not wait for the other end of a pipe of the host (`O_NONBLOCK`). A volume opens a pipe only
+        /// with `PATH`.
         const NONBLOCK = 256;
         /// Makes a file without a name in the file system of the directory that the path leads to
         /// (`O_TMPFILE`). Needs `WRITE`, and excludes `CREATE`. [`Posix::link`](super::Posix::link) can give
@@ -50,14 +51,15 @@ bitflags::bitflags! {
         /// that a directory is refused, as on tmpfs.
         const DIRECT = 4096;
         /// Opens the object of a path for neither reading nor writing (`O_PATH`). This open needs no rights
-        /// on the object, which may be of any kind. The handle serves for `stat`, `access` and `link`, and as
-        /// the directory where other paths begin. Other calls refuse it with `EBADF`. With this flag, only
-        /// three of the other flags have an effect. `DIRECTORY` works as in other opens, and `TEMPORARY`
-        /// works as `DIRECTORY`. With `NOFOLLOW`, the open of a symbolic link opens the link itself.
+        /// on the object, which may be of any kind. The handle serves for `stat`, `statvfs`, `access`,
+        /// `link`, `readlink` and reads of the time of creation, and as the directory where other paths
+        /// begin. Other calls refuse it with `EBADF`. With this flag, only three of the other flags have an
+        /// effect. `DIRECTORY` works as in other opens, and `TEMPORARY` works as `DIRECTORY`. With
+        /// `NOFOLLOW`, the open of a symbolic link opens the link itself.
         const PATH = 8192;
-        /// Reads through the handle set no access times (`O_NOATIME`). Only the owner of the object, and a
-        /// user with `CAP_FOWNER`, may use this flag. By default, no read in a volume sets an access time:
-        /// see [`Pxfs::with_access_times`](crate::Pxfs::with_access_times).
+        /// With this flag, no read through the handle sets an access time (`O_NOATIME`). Only the owner of
+        /// the object, and a user with `CAP_FOWNER`, may use this flag. By default, no read in a volume sets
+        /// an access time: see [`Pxfs::with_access_times`](crate::Pxfs::with_access_times).
         const NOATIME = 16384;
     }
 }
@@ -87,7 +89,7 @@ bitflags::bitflags! {
     }
 }
 
-// `rights` depends on equal numbers.
+// `Access::rights` copies the bits, so both types must use the same bits.
 const _: () = {
     assert!(Access::READ.bits() == Rights::READ.bits() && Access::WRITE.bits() == Rights::WRITE.bits());
     assert!(Access::EXECUTE.bits() == Rights::EXECUTE.bits());

@@ -52,7 +52,7 @@ impl AccessTimes {
 
 impl<E: Engine> Pxfs<E> {
     /// Returns the same file system with another choice of the reads that set access times. By default no
-    /// read does. A read through a handle with [`OpenFlags::NOATIME`] never does.
+    /// read sets an access time. A read through a handle with [`OpenFlags::NOATIME`] never sets one.
     ///
     /// These calls are reads: `read_at`, `copy_file_range` for its source, a listing, `readlink`, a walk that
     /// follows a symbolic link, and a [view](crate::File::view) of a file. The update changes no other time.

@@ -197,7 +197,7 @@ pub(super) fn remember(scope: &Scope, prefix: &[u8], directory: &Directory) {
 
 /// Notes that this thread has removed the directory `id`. `scope` is from before the look-up of the
 /// directory, and `after` is the count of directory changes after the removal. If another change happened in
-/// between, this function does nothing, and then no entry is valid any more.
+/// between, this function does nothing, and then no earlier entry is valid any more.
 pub(super) fn note_removal(scope: &Scope, after: u64, id: ObjectId) {
     // A count with the highest bit set was returned during a change. The next such count is greater by 1,
     // whatever happened in between, so a difference of 1 then proves nothing.

@@ -188,8 +188,8 @@ impl<E: Engine> AsUser<'_, E> {
         self.copy_bytes((source, from), (target, to), count)
     }
 
-    /// Copies bytes by a read and a write. If both offsets are equally far from the start of the next page,
-    /// the copy ends at this start, so that the next call can share pages.
+    /// Copies bytes by a read and a write. If both offsets have the same position within a page, but not its
+    /// start, the copy ends at the end of this page, so that the next call can share pages.
     fn copy_bytes(&self, (source, from): FilePlace, (target, to): FilePlace, count: u64) -> CallResult<u64> {
         let to_page = PAGE - from % PAGE;
         let most = if to_page < PAGE && from % PAGE == to % PAGE { to_page } else { COPIED_AT_ONCE };

@@ -122,7 +122,7 @@ impl<E: Engine> AsUser<'_, E> {
         self.unlink_walked(PathWalk::new(*self, path)?)
     }
 
-    /// Removes a name, after a walk that looks at the object.
+    /// Removes a name by a walk that looks at the object.
     pub(super) fn unlink_walked(&self, mut walk: PathWalk<'_, '_, E>) -> CallResult<()> {
         let parent = walk.parent()?;
         if parent.last != Last::Name {

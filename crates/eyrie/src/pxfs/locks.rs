@@ -25,8 +25,8 @@ impl<E: Engine> PosixLocks for Pxfs<E> {
         kind: Option<LockKind>,
         wait: LockWait<'_>,
     ) -> Result<()> {
-        // `EBADF` for an unusable handle comes before the error of a bad range, and that error before `EBADF`
-        // for a handle that lacks a right.
+        // The checks have this order: a handle that is unusable (`EBADF`), a bad range, a handle that lacks a
+        // right (`EBADF`).
         let range = self.as_user().call("fcntl", |user| {
             user.usable(handle)?;
             Ok(LockRange::of_length(start, length)?)

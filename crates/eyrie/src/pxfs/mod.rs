@@ -7,8 +7,8 @@
 //! begins again.
 //!
 //! Differences from Linux's tmpfs:
-//! - Reads set no access times, as with the mount option `noatime`, unless [`Pxfs::with_access_times`] says
-//!   otherwise.
+//! - No read sets an access time, as with the mount option `noatime`, unless [`Pxfs::with_access_times`]
+//!   chooses another rule.
 //! - Pipes, sockets and devices can be made, but opened only with [`OpenFlags::PATH`](crate::OpenFlags::PATH)
 //!   (otherwise `ENXIO`).
 //! - A path that begins at an open directory that was removed cannot lead through `..` (`ESTALE`).
@@ -71,7 +71,7 @@ pub struct Pxfs<E: Engine> {
     shared: Arc<Shared<E>>,
 }
 
-/// The part that clones share.
+/// The state that all clones of a [`Pxfs`] share.
 struct Shared<E: Engine> {
     engine: Arc<E>,
     credentials: Credentials,

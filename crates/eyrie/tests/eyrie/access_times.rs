@@ -72,7 +72,7 @@ fn reads_that_count_set_only_the_access_time() {
             let mut same = after;
             same.accessed = before.accessed;
             assert_eq!(same, before, "{path}");
-            // The next moment of the clock is later than the change time.
+            // After this pause, the clock of time stamps is later than the change time.
             std::thread::sleep(Duration::from_millis(12));
             read(&relative);
             let seen = accessed(&quiet, path);

@@ -22,7 +22,7 @@ fn births_stay<P: PosixBirth + Clone>(fs: P) {
     fs.symlink("egg".as_ref(), "/link".into()).unwrap();
     let made = ["/egg", "/nest", "/link"].map(born);
     assert!(made.iter().all(|time| (before..=now() + 1).contains(&time.seconds)), "{made:?}");
-    // All later stamps are later than these.
+    // This loop waits until every new stamp is later than these.
     let latest = made.iter().max().unwrap();
     while Time::from(SystemTime::now() - Duration::from_millis(30)) <= *latest {
         std::thread::sleep(Duration::from_millis(1));

@@ -75,7 +75,8 @@ fn copy_file_range_shares_pages_and_copies_the_rest() {
         assert!(used(&files) - before < 20 * PAGE, "{medium:?}");
         assert_eq!(files.read("/whole").unwrap(), data);
 
-        // The offsets are equally far from their pages, so the copy ends at the next page, and then shares.
+        // Both offsets have the same position within a page. So the first call copies up to the next page
+        // boundary, and the later calls share pages.
         let (source, target) =
             (open(&files, "/source", OpenFlags::READ), files.create_file("/part").unwrap());
         let mut copied = 0;
@@ -89,7 +90,7 @@ fn copy_file_range_shares_pages_and_copies_the_rest() {
         let part = files.read("/part").unwrap();
         assert_eq!((&part[5096..], &part[..5096]), (&data[1000..1_001_000], &[0; 5096][..]));
         assert!(used(&files) - before < 40 * PAGE, "{medium:?}");
-        // These offsets are not, so all bytes are copied.
+        // These offsets have different positions within a page, so all bytes are copied.
         assert_eq!(target.copy_range((&source, 0), 1, u64::MAX - 1).unwrap(), 1 << 20);
         assert_eq!(files.read("/part").unwrap()[1..(1 << 20) + 1], data[..1 << 20]);
         assert_eq!(target.copy_range((&source, 3_000_000), 0, 10).unwrap(), 0);

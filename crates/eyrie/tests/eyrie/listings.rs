@@ -17,7 +17,8 @@ fn rest<P: Posix>(listing: &mut ReadDir<P>) -> Vec<(String, u64)> {
     listing.map(|entry| named(entry.unwrap())).collect()
 }
 
-/// Seeks to the position after each entry, in two listings and in both directions.
+/// Seeks to the position after each entry, from the last entry to the first, in two listings. Then reads the
+/// entries one by one, and compares the position after each.
 fn cookies_lead_back<P: Posix + Clone>(fs: P) {
     fs.create_dir("/dir").unwrap();
     (0..FEW).for_each(|n| fs.write(format!("/dir/{n}"), "").unwrap());

@@ -29,7 +29,7 @@ use eyrie::{Errno, Volume};
 
 /// A lock that every test holds. Pins belong to the process, and a pin of one test delays the reuse of memory
 /// in the volume of another test. Some tests need the last free page of a volume. Therefore the tests of
-/// `bad_input`, and those that fill a volume by short writes, run alone. The others run side by side.
+/// `bad_input`, and some other tests that fill a volume, run alone. The others run side by side.
 static PINS: RwLock<()> = RwLock::new(());
 
 /// Waits until no other test runs. No other test runs while the guard lives.

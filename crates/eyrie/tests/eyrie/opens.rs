@@ -87,7 +87,8 @@ fn synchronous_writes_are_durable_when_they_return() {
     }
 }
 
-/// Opens a file of each kind with `PATH`, and makes all calls that take a handle.
+/// Opens objects of several kinds with `PATH`. Checks calls for which such a handle serves, and calls that
+/// refuse it.
 fn opens_of_paths<P: Posix + Clone>(fs: &P) {
     fs.create_dir("/nest").unwrap();
     fs.write("/nest/egg", "blue").unwrap();

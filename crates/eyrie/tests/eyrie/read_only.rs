@@ -195,8 +195,8 @@ fn read_only_open_makes_no_lock_file() {
     }
 }
 
-/// Makes every call that changes a volume, each in a case in which it would succeed on a volume that is open
-/// for changes.
+/// Checks that every call that changes a volume fails, each in a case in which it would succeed on a volume
+/// that is open for changes.
 fn change_everything(volume: &Volume) {
     let files = root(volume);
     let file = files.open_file("/dir/file").unwrap();

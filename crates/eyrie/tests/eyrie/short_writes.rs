@@ -55,7 +55,7 @@ fn writes_are_short_only_by_choice() {
     let (counts, error) = fill(|data| file.write_at(data, 0));
     assert_eq!((counts.iter().all(|&count| count == MIB), error), (true, Errno::NOSPC));
 
-    // An append ends at a page, wherever it begins.
+    // A short append ends at the end of a page, wherever it begins.
     let file = open(&root.with_short_writes(true));
     type AppendCall<'a> = &'a dyn Fn(&[u8]) -> eyrie::Result<usize>;
     let calls: [AppendCall<'_>; 2] =

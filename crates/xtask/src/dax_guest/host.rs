@@ -17,7 +17,7 @@ const PROGRAMS: [Packaged; 5] = [
     ("cpio", "cpio"),
     ("xz", "xz-utils"),
 ];
-/// A package without a version number in its name, which depends on the package of the newest small kernel.
+/// A package that depends on the package of the newest small kernel. Its own name has no version number.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// Installs the packages whose programs are missing.

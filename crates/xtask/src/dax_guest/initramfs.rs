@@ -27,8 +27,8 @@ const MODULES: [&str; 9] = [
     "ext4",
 ];
 
-/// Writes the initial file system to `archive`. The directory `stage` is emptied first, and then gets the
-/// files of `archive`.
+/// Writes the initial file system to `archive`. First empties the directory `stage` and puts the files there,
+/// and then makes the archive from this directory.
 pub fn build(stage: &Path, archive: &Path, kernel: &Kernel, programs: &[Program]) -> Result<()> {
     if stage.exists() {
         fs::remove_dir_all(stage)?;

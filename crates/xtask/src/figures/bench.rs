@@ -1,5 +1,5 @@
 //! Figures from `eyrie bench`: single calls against tmpfs, keys against LMDB, and application profiles. The
-//! limits are the budgets of the project.
+//! limits are the figures that the project has as its goals. A run fails if one of them is missed.
 
 use std::path::Path;
 use std::process::Command;
@@ -98,7 +98,8 @@ impl Report {
         Ok(self.cell(row, "eyrie")?["us"].as_f64().ok_or("a row of `eyrie bench` has no time")?)
     }
 
-    /// Makes a figure from the ratio of a side, which is the median over pairs of rounds.
+    /// Makes a figure from the ratio of the time of `side` to the time of Eyrie. The ratio is computed for
+    /// each round, and the figure has the median and the quartiles.
     fn ratio(&self, row: &str, side: &str, wanted: f64) -> Result<Figure> {
         let cell = self.cell(row, side)?;
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);

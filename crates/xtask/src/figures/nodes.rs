@@ -28,8 +28,8 @@ pub fn measure(memory: &Path) -> Result<Vec<Figure>> {
         (0..OBJECTS).try_for_each(|number| files.write(format!("/dir/{number}"), []))?;
         let nodes = volume.nodes();
         let dir = nodes.lookup(&user, nodes.root(), b"dir")?.id;
-        // The list takes all of its memory here, before the first count, because the count is for the memory
-        // of the holds.
+        // The list takes all of its memory here, before the first measurement, because only the memory of the
+        // holds is measured.
         let mut ids = vec![dir; OBJECTS as usize];
         let start = private_mib(std::process::id())?;
         let mut held = Vec::new();

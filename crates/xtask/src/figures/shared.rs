@@ -335,7 +335,8 @@ fn beside(eyrie: &Path, embedded: &Path, served: &Path) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Runs `measure` while this thread, and each process that it starts, has one processor.
+/// Runs `measure` while this thread, and each process that it starts, may use only one processor, the same
+/// for all.
 pub(super) fn on_one_processor<T>(measure: impl FnOnce() -> Result<T>) -> Result<T> {
     let all = sched_getaffinity(None)?;
     let first = (0..CpuSet::MAX_CPU).find(|&cpu| all.is_set(cpu)).ok_or("no processor")?;
@@ -347,7 +348,7 @@ pub(super) fn on_one_processor<T>(measure: impl FnOnce() -> Result<T>) -> Result
     measured
 }
 
-/// Measures a create while the service and the client have one processor.
+/// Measures a create while the service and the client share one processor.
 fn create_on_one_processor(eyrie: &Path, served: &Path) -> Result<Vec<Figure>> {
     let _service = Service::start(eyrie, &["--synchronous"], served)?;
     let shared = Side::open(served)?;
@@ -406,7 +407,7 @@ pub(super) fn rate(step: &str, volume: &Path, count: usize) -> Result<f64> {
 }
 
 /// Reads random blocks for a fixed time, in a process of [`rate`]. Prints a line when the process is ready,
-/// begins at a line on its standard input, and prints the number of blocks a second.
+/// begins when it gets a line on its standard input, and prints the number of blocks a second.
 pub fn read(step: ChildStep, volume: &Path) -> Result<()> {
     let mut block = vec![0; BLOCK];
     let side = (step == ChildStep::ReadServed).then(|| Side::open(volume)).transpose()?;

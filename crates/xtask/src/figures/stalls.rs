@@ -7,9 +7,9 @@
 //!   only on the earlier calls of the run, so this work recurs at the same place of each run. Busy calls that
 //!   recur in all of [`RUNS`] runs count against Eyrie. Other busy calls come from the host: the time in
 //!   which a hypervisor provides memory or runs another machine also counts as processor time.
-//! - If most runs have clearly more calls above the limit than the run on tmpfs before them, the number of
-//!   calls above the limit in the worst run counts against Eyrie. A thread that sleeps may wait for another
-//!   program or the hypervisor, as on tmpfs, or for work of the kernel that Eyrie requested.
+//! - If, in most runs, clearly more calls are above the limit than in the preceding run on tmpfs, the number
+//!   of calls above the limit in the worst run counts against Eyrie. A thread that sleeps may wait for
+//!   another program or the hypervisor, as on tmpfs, or for work of the kernel that Eyrie requested.
 //!
 //! Each measurement first makes the hypervisor provide memory, so that the hypervisor causes fewer slow
 //! calls.

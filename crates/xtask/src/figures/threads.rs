@@ -15,7 +15,8 @@ use crate::run::Result;
 
 /// Numbers of threads. Every count of threads is compared with the first.
 const THREADS: [usize; 3] = [1, 2, 4];
-/// Number of changes of each kind that all threads together make. Each count of threads divides it.
+/// Number of changes of each kind that all threads together make. The number is divisible by each count of
+/// threads.
 const FILES: usize = 100_000;
 const ROUNDS: usize = 5;
 const VOLUME_BYTES: u64 = 512 << 20;

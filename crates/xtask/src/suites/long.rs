@@ -176,7 +176,8 @@ pub fn system(context: &Context) -> Result<String> {
     Ok(format!("{count} entries"))
 }
 
-/// Looks up files, while the kernel forgets them after each round. The memory of the server must not grow.
+/// Looks files up in rounds. After each round the kernel forgets them. The memory of the server must not
+/// grow.
 pub fn look_ups(context: &Context) -> Result<String> {
     let mounted = Mounted::new(context, "look-ups", "rw")?;
     let (files, in_one, rounds) = LOOKUPS;

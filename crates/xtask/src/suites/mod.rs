@@ -61,7 +61,8 @@ pub enum Suite {
     KillFio,
     /// A server killed under creates, renames and removals
     KillWriter,
-    /// `git` and `make` in two mounts of a served volume, beside a reader and killed services, on both media
+    /// `git` and `make` in two mounts of a served volume, beside a reader, while the service is replaced and
+    /// at last killed; on both media
     Shared,
     /// Long: random calls on one file, with 500 seeds
     LongFsx,
@@ -77,7 +78,7 @@ pub enum Suite {
     Npm,
     /// Long: a Debian system, unpacked and run; needs the network
     System,
-    /// Long: ten million look-ups with flat memory
+    /// Long: ten million look-ups, in which the memory of the server must not grow
     LookUps,
     /// Long: several loads at the same time, for an hour
     Mixed,

@@ -20,8 +20,8 @@ const SHARED_TRANSACTIONS: u64 = 50;
 /// Number of modules of the program that is built.
 const MODULES: u32 = 200;
 
-/// Fills databases, compares each with a database in memory, and lets two processes change it at the same
-/// time.
+/// Fills databases, compares each with a database in memory, and lets two processes change each of them at
+/// the same time.
 pub fn sqlite(context: &Context) -> Result<String> {
     let mut mounted = Mounted::new(context, "sqlite", "rw")?;
     let changes = changes();

@@ -1,4 +1,5 @@
-//! Scans of a store. Each scan checks the number of the keys and the sum of the values that it finds.
+//! Scans of a store. Each scan checks the number of keys that it finds and, unless several threads share the
+//! store, the sum of their values.
 
 use super::LoadedStore;
 use crate::error::Result;

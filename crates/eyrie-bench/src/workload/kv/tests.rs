@@ -1,5 +1,5 @@
 //! Checks that a run fails if a store returns wrong results. Also checks that a walk through the keys with
-//! the stride of `step_through` visits every key once.
+//! the step of `step_through` visits every key once.
 
 use std::collections::BTreeMap;
 

@@ -40,7 +40,8 @@ impl FileWork for Filebench {
                 continue;
             }
             let path = set.path(file).to_owned();
-            // The path before the first of these slashes is the directory of the thread, which exists.
+            // The path before a slash is a directory to make. The filter leaves out the directory of the
+            // thread and those above it, which exist.
             for (at, _) in path.match_indices('/').filter(|(at, _)| *at > set.directory.len()) {
                 make_dir(&fs, &path[..at])?;
             }

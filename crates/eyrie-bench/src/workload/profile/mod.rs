@@ -157,8 +157,8 @@ impl Workload for Filebench {
         // A pass appends to at most one existing file, and each profile with such appends also removes one
         // file in a pass. So a file gets one append on average. The size of the largest append counts for
         // each file, so the last page of the file, which may be partly used, is covered, too. The sizes are
-        // random, and their sum is less than half above its mean. The 64 MiB leave room for journals,
-        // directories and tables.
+        // random, and their sum is below 1.5 times its mean. The 64 MiB leave room for journals, directories
+        // and tables.
         let Numbers { files, file_bytes, append_bytes, .. } = self.numbers;
         files * (file_bytes + append_bytes) * 3 / 2 + threads * set::LOG_BYTES as u64 + (64 << 20)
     }

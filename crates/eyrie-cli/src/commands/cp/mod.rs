@@ -25,8 +25,9 @@ Examples:
 
 Copies keep modes, times, links, holes and extended attributes, as with `cp -a`. Owners are kept if root \
 copies. Symbolic links are copied, not followed.
-In an existing directory the copy gets the name of its source. An existing file is replaced when its copy is \
-complete. A directory is copied into an existing directory of the same name, entry by entry.
+In an existing directory the copy gets the name of its source. An existing file stays until the new copy is \
+complete, and is then replaced. A directory is copied into an existing directory of the same name, entry by \
+entry.
 The source - is standard input, and the target - is standard output, for one file of a volume. A host file \
 of this name is ./-.
 

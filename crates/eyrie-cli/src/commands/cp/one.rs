@@ -14,7 +14,7 @@ use crate::{interrupt, place};
 pub(in crate::commands) struct Copying {
     /// True if directories are copied.
     pub recursive: bool,
-    /// True if a directory is copied into an existing directory of its name.
+    /// True if the entries of a directory are copied into an existing directory with the name of the copy.
     pub merge: bool,
     /// True if an existing directory gets the attributes of its source.
     pub attributes: bool,

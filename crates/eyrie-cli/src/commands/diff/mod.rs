@@ -31,7 +31,7 @@ Examples:
 Each path at which the trees differ is printed, with the differences: type, mode, owner, size, contents, \
 target, device or xattrs. A path that only one tree has is printed, too. Nothing is compared below such a \
 path, or below a path with two types. Times are not compared. Of the extended attributes, only ACLs and \
-those of the namespaces user and trusted are compared, without the limits of a volume \
+those of the namespaces user and trusted are compared, except the quota limits of a volume \
 (trusted.eyrie.quota). A hole equals zeros.
 
 {}
@@ -44,7 +44,7 @@ pub struct DiffArgs {
     /// File or directory to compare with the first one
     #[arg(value_name = "PLACE", value_parser = Place::parser())]
     right: Place,
-    /// Compare only types, contents, targets and devices, as `diff -r --no-dereference`
+    /// Compare only types, contents, targets and devices, as `diff -r --no-dereference` does
     #[arg(long)]
     contents: bool,
     /// Print a JSON array

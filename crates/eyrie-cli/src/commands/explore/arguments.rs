@@ -220,9 +220,9 @@ fn parse_part(word: &str) -> Result<Part, String> {
     }
 }
 
-/// Parses an image such as `123:0,1,0`. One of two additions is allowed: a `/` and a crash in the recovery
-/// after the image, or the ends of earlier processes before the image, each followed by a `/`. The first of
-/// these ends must be a kill, such as `k123`.
+/// Parses an image such as `123:0,1,0`. One of two additions is allowed. A `/` and a second crash, in the
+/// recovery of the image, may follow the image. Or the ends of earlier processes may come before the image,
+/// each with a `/` behind it. The first of these ends must be a kill, such as `k123`.
 fn parse_image(word: &str) -> Result<ImageArg, String> {
     fn one(word: &str) -> Option<RecoveryCrash> {
         let (after, picks) = word.split_once(':')?;

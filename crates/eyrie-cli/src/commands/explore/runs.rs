@@ -16,7 +16,7 @@ pub(super) fn check_size(bytes: u64) -> Result<()> {
         return Err(Failure::usage(
             "the volume is too large",
             text::size(bytes),
-            "at most 1 GiB is explored",
+            "choose a size of at most 1 GiB",
         ));
     }
     Ok(())

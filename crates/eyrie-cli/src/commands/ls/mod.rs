@@ -1,6 +1,6 @@
 //! `eyrie ls`: lists files and directories.
 //!
-//! The command lists the arguments that are not directories first, and then each directory, as ls(1) does.
+//! The command first lists the arguments that are not directories, and then each directory, as ls(1) does.
 
 mod columns;
 mod listed;

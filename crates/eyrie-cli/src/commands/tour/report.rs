@@ -51,7 +51,7 @@ pub fn print(rows: &[Row], host: &str, output: &mut Output) -> Result<()> {
         writeln!(output, "(touched: different blocks of 4 KiB, MiB, files or keys)")?;
     }
     output.table(&speeds(rows, host, touched))?;
-    // A single round is too uncertain to be the least or the greatest ratio.
+    // The ratio of a single round is too uncertain to be the least or the greatest one.
     let has_rounds = |row: &&Row| row.sides.iter().flatten().all(|side| side.rounds > 1);
     let ratios: Vec<f64> = rows.iter().filter(has_rounds).filter_map(|row| figures(row).2).collect();
     if ratios.is_empty() {

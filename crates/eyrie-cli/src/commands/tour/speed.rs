@@ -68,7 +68,8 @@ impl Sizes {
 }
 
 /// Measures the volume and a new directory next to it, in about the time `budget`, and returns the rows. In
-/// each row the first side is the volume. Everything that the measurements made is removed.
+/// each row the first side is the volume. The new directory is removed at the end, but the files of the
+/// measurements stay in the volume.
 pub fn measure(volume: &Arc<Volume>, place: &Path, sizes: &Sizes, budget: Duration) -> Result<Vec<Row>> {
     const WHAT: &str = "measure";
     let failed = |error: Error| match error {

@@ -46,7 +46,7 @@ impl Verified {
 
 /// Reads all entries of the copy and compares them with the source: kind, mode, size, modification time,
 /// device, `user` and `trusted` attributes, ACLs, targets of links, names in directories, and checksums of
-/// the bytes. Root also compares owners.
+/// the bytes. Owners are compared only if this user is root.
 pub fn files<P: Posix + Clone>(
     survey: &Survey,
     (host, root): (&Host, &Path),

@@ -1,5 +1,5 @@
-//! Passes over the storage or the entries of a collection. Recovery, `check`, salvage and the removal of a
-//! directory use them.
+//! Functions that visit all storage or all entries of a collection. Recovery, `check`, salvage and the
+//! removal of a directory use them.
 
 use std::collections::HashSet;
 use std::ops::Range;

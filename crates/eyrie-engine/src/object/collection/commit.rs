@@ -39,7 +39,7 @@ impl Commit {
         self.0 as u32 & SLOTS
     }
 
-    /// True if a live bit is set for a word that is not a slot.
+    /// True if a live bit is set for a word that holds the tags of a line. Such a word is not a slot.
     pub(crate) const fn is_impossible(self) -> bool {
         self.0 as u32 & !SLOTS != 0
     }

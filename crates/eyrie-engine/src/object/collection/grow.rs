@@ -33,8 +33,8 @@ use crate::{Error, Result};
 
 /// A crowded page causes a split only if the first page of the next bucket to be split has at least this many
 /// entries. The next bucket is usually not the bucket of the crowded page. Without this limit, each insert
-/// into a crowded page would split some bucket, so a collection would become much larger than its entries
-/// need while names are added and removed.
+/// into a crowded page would split some bucket. A collection in which names are added and removed all the
+/// time would then become much larger than its entries need.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
 /// Number of buckets between two announcements of the next segment. Each announcement provisions 256 KiB of
 /// the next segment, that is, 8 KiB for each bucket since the previous announcement. The next segment has at
@@ -88,7 +88,8 @@ pub fn make_room<'v>(
 pub(crate) struct RoomNeeds {
     /// The lock that [`make_room`] needs in addition to the lock of the name's shard.
     pub(crate) lock: GrowthLock,
-    /// True if the insert can go on without [`make_room`], because the first page of its bucket has room.
+    /// True if the insert can go on without [`make_room`], because the first page of its bucket has room, and
+    /// has no entries that an earlier split has moved.
     pub(crate) is_optional: bool,
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct PageHead {
     pub commit: u64,
     /// Pointer to a further page of the same bucket, or 0 if this page is the last.
     pub link: u64,
-    /// A bit for each slot whose entry is a directory. This field and the two fields of the gap are the
+    /// A bit for each slot whose entry names a directory. This field and the two fields of the gap are the
     /// page's [`Inventory`].
     pub directories: u32,
     /// First unit of a gap between the records of live slots. The memory of new records is taken from this

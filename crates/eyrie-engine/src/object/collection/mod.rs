@@ -22,20 +22,22 @@
 //! - The record and the slot of an entry do not change while the slot is live in the *stored* commit word. A
 //!   change writes new slots and records only to dead slots and free memory. Memory that a transaction frees
 //!   is reused only after that transaction has settled.
-//! - The gap of a page is free memory from which the next record is taken. The spilled bits and the gap are
-//!   hints. For entries that count, they may overstate the use of lines and memory, but never understate it.
-//!   The bits that mark directories are correct for live slots, and mean nothing for dead slots. Each change
-//!   writes these words before the commit that needs them. Therefore a crash needs no rollback of them.
-//! - The page of a bucket that has merged stays unchanged until the bucket exists again, or until all readers
-//!   that may see its segment have ended.
+//! - The gap of a page is free memory, in which the next record gets its place. The spilled bits and the gap
+//!   are hints. For entries that count, they may overstate the use of lines and memory, but never understate
+//!   it. The bits that mark directories are correct for live slots, and mean nothing for dead slots. Each
+//!   change writes these words before the commit that needs them. Therefore a crash needs no rollback of
+//!   them.
+//! - If a merge has removed a bucket, the first page of the bucket stays unchanged until the bucket exists
+//!   again, or until no reader can see the segment of the page any more.
 //! - Counts of entries are computed from the pages, never stored. (`scm` keeps the sums of large directories
 //!   in memory.)
 //!
 //! Readers take no lock. They compare the commit word before and after they read a page. If the word is the
 //! same, the live slots did not change meanwhile. A look-up that finds nothing reads the number of buckets
 //! again, because a split may have moved the entry. A split first copies the entry to the new bucket, then
-//! changes the number, and then clears the entry from the old bucket. Merges are committed by redo records,
-//! so that a reader whose bucket has merged meanwhile reads again, even if the bucket already exists again.
+//! changes the number, and then clears the entry from the old bucket. Merges are committed by redo records.
+//! Therefore, if a merge has meanwhile removed the bucket of a reader, the reader reads again, even if growth
+//! has already made the bucket again.
 //!
 //! An Op that commits several words stores them one after another, so a reader may see only some of them.
 //! Such an Op increments one count before it stores the words, and another count afterwards (see

@@ -38,8 +38,8 @@ pub(crate) type SalvagedEntry<'a> = std::result::Result<(&'a [u8], ObjectId), Er
 impl Collection<'_> {
     /// Calls `show` with every readable entry whose hash belongs to its bucket, and with an error for every
     /// damaged part. `seeds` are the possible keys of the hash. If the stored hash is wrong, `salvage_entry`
-    /// chooses the hash. The pass always terminates, even if the links form a cycle, because no bucket shows
-    /// a page twice, and the number of pages that are read again is bounded.
+    /// chooses the hash. The pass always terminates, even if the links form a cycle, because it reads no page
+    /// twice for one bucket, and the number of pages that it reads for several buckets is bounded.
     pub fn salvage(&self, seeds: &[u64], show: &mut dyn FnMut(SalvagedEntry<'_>)) {
         let table = Table::open(self.volume.medium(), self.root);
         let found = table.and_then(|table| Ok((table, table.all_buckets()?)));

@@ -1,18 +1,19 @@
 //! Shrinking: the reverse of growth, some buckets at a time.
 //!
 //! A merge moves the entries of the last bucket back into the bucket from which linear hashing split them.
-//! One redo record commits up to [`MERGED_AT_ONCE`] merges: the commit words of the pages that take the
-//! entries, the smaller number of buckets, and zeros in place of the pointers to segments without buckets.
-//! These segments, and all further pages of the merged buckets, are retired.
+//! One redo record commits up to [`MERGED_AT_ONCE`] merges: the commit words and changed links of the pages
+//! that take the entries, the smaller number of buckets, and zeros in place of the pointers to segments
+//! without buckets. These segments, and the old further pages of all buckets of these merges, are retired.
 //!
 //! Safe when power fails: before the record commits, the entries are only copied to dead slots and to new
 //! pages. Recovery applies the record whole or not at all.
 //!
-//! A reader without a lock may still read the page of a merged bucket. Later growth may write to this page
-//! again. The reader discards its result, because it finds that a redo record was applied meanwhile.
+//! A reader without a lock may still read the page of a bucket that a merge has removed. Later growth may
+//! write to this page again. The reader discards its result, because it finds that a redo record was applied
+//! meanwhile.
 //!
 //! The times of a directory are computed from the stamps of its pages. So that a merge loses no time of a
-//! change, the page that takes the entries also takes the latest stamp of the merged pages.
+//! change, the page that takes the entries also takes the latest stamp of all pages of both buckets.
 
 use eyrie_medium::Addr;
 use eyrie_medium::rules::{SafetyRule, broken};
@@ -36,16 +37,17 @@ use crate::volume::{Volume, VolumeView};
 /// After a removal that leaves at most this number of entries in a page, the caller checks if the collection
 /// should shrink. So most removals make no such check.
 pub(super) const FEW: u32 = 3;
-/// Units that a slot is worth in the fill of a page. A page is full if its slots or its heap are full.
+/// Number of units for which each live slot counts in the fill of a page. A page is full if its slots or its
+/// heap are full.
 const SLOT_UNITS: u32 = (PAGE_UNITS - HEAP_UNIT) / CAPACITY;
 /// Fill of a page that is full.
 const FULL: u32 = PAGE_UNITS - HEAP_UNIT;
-/// A collection shrinks if the pages of the sample are filled to this or less on average: an eighth. A merged
-/// bucket is then a quarter full on average. Growth begins when pages are three quarters full, so a
-/// collection does not grow again soon after it has shrunk.
+/// A collection shrinks if the average fill of the pages in the sample is at most this number: an eighth of a
+/// full page. A merged bucket is then a quarter full on average. Growth begins when pages are three quarters
+/// full, so a collection does not grow again soon after it has shrunk.
 const SPARSE: u32 = FULL / 8;
-/// Number of buckets in the sample. The first buckets are spread evenly over the order of listings, so the
-/// sample also notices entries that are removed in this order.
+/// Number of buckets in the sample, which consists of the first buckets. They are spread evenly over the
+/// order of listings, so the sample also shows removals in this order.
 const SAMPLE: u64 = 32;
 /// Largest fill of a bucket after a merge. If entries are removed in the order of listings, then the last
 /// buckets are still full when most others are empty. The merged buckets then have further pages for a while.
@@ -109,7 +111,7 @@ fn fill(table: &Table<'_>, page: Addr, enough: u32) -> Result<u32> {
     Ok(slots.max(units))
 }
 
-/// True if the first pages of the sample are filled to [`SPARSE`] or less on average.
+/// True if the average fill of the first pages of the buckets in the sample is at most [`SPARSE`].
 fn is_sparse(table: &Table<'_>, buckets: Buckets) -> Result<bool> {
     let sample = buckets.count().min(SAMPLE);
     let mut left = sample as u32 * SPARSE;
@@ -246,7 +248,7 @@ fn merge_last_buckets(
     Ok(Some(moved))
 }
 
-/// Gathers the entries of pages in the first page of one bucket.
+/// Gathers the entries of several pages into the first page of one bucket.
 struct Gather<'t, 'v> {
     table: &'t Table<'v>,
     /// The number of buckets before the change. It decides which entries count.

@@ -81,8 +81,9 @@ pub(crate) fn insert_without_growth(
     Ok(true)
 }
 
-/// Removes an entry. Returns true if its page is left with few entries, and is not the only page of the
-/// collection. After the commit, the caller then calls [`may_shrink`](super::may_shrink).
+/// Removes an entry. Returns true if its page is left with few entries, unless the page is the first page of
+/// a collection with one bucket. If the result is true, the caller calls [`may_shrink`](super::may_shrink)
+/// after the commit.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`. The caller must not commit the transaction after an error.

@@ -65,8 +65,8 @@ impl HotChange {
         HotChange { root: now.root, size: now.size, modified: now.modified, follows: false, cold: true }
     }
 
-    /// Returns a change of only the access time, which is a cold attribute. The change time stays where it
-    /// is.
+    /// Returns a change of only the access time, which is a cold attribute. The change time stays the same:
+    /// it still equals the modification time, or is still in the cold attributes.
     pub fn accessed(now: &Hot) -> HotChange {
         HotChange { follows: now.selector.follows(), ..HotChange::cold(now) }
     }
@@ -222,8 +222,8 @@ impl Header {
         Ok(())
     }
 
-    /// Reserves the stores of [`Header::mark_unlinked`] and [`Header::forget`]. They follow a commit, so they
-    /// must not fail for lack of room in the journal of a disk.
+    /// Reserves the stores of [`Header::mark_unlinked`] and [`Header::forget`]. These stores follow a commit,
+    /// so they must not fail for lack of room in the journal of a disk.
     ///
     /// # Errors
     /// `Fault`.

@@ -1,7 +1,8 @@
 //! Clones of ranges: two files, or two ranges of one file, share extents.
 //!
-//! A clone sets the shared bit in all pointers of the cloned range of the source, and gives the target
-//! pointers to the same extents. The bits are set in place, because a bit does no harm if no clone follows.
+//! A clone sets the shared bit in all pointers to written pages of the cloned range of the source, and gives
+//! the target pointers to the same extents. The bits are set in place, because a bit does no harm if no clone
+//! follows.
 //!
 //! Safe when power fails: the bits of the source persist before the commit of the target. The counts of
 //! pointers are in memory. After a crash, the walk through the volume counts the pointers with the bit.
@@ -183,7 +184,7 @@ struct CloneInProgress {
 
 impl CloneInProgress {
     /// Copies a subtree of the target, and puts the pointers of the range into the copy. The subtree begins
-    /// at offset `start` of the target. Its slots past the first `size` bytes are garbage.
+    /// at offset `start` of the target. The slots of the subtree past its first `size` bytes are garbage.
     fn place(
         &mut self,
         transaction: &mut Transaction<'_>,
@@ -241,7 +242,7 @@ impl CloneInProgress {
         Error::corrupt(self.source.at, "pointer of an unknown class")
     }
 
-    /// Copies the bytes of an extent that is smaller than a page to a page.
+    /// Copies the bytes of an extent smaller than a page into a new page.
     fn copy_small(&self, transaction: &mut Transaction<'_>, extent: Extent) -> Result<Pointer> {
         transaction.volume().require_possible_extent(extent)?;
         let page = transaction.allocate(PAGE_SIZE)?;

@@ -96,7 +96,7 @@ pub enum AllocatedAs {
     Zeros,
 }
 
-/// Prepares storage for the bytes from `offset` to `end`, which may be past `new_size`. The new size is at
+/// Prepares storage for the bytes from `offset` to `end`. `end` may be past `new_size`. The new size is at
 /// least the old size. Returns the new root, which the caller publishes together with the new size in the
 /// header's hot line.
 ///
@@ -192,8 +192,8 @@ fn single_extent(file: FileTree) -> Result<Option<Extent>> {
     if file.root.height() == 0 { file.root_extent() } else { Ok(None) }
 }
 
-/// Returns the new root of a file whose `range` is filled according to `how`. The range is not empty. The
-/// file gets the size `new_size`. If the file has storage past this size afterwards, no slot of its nodes is
+/// Fills `range` of a file according to `how`, and returns the new root. The range is not empty. The file
+/// gets the size `new_size`. If the file has storage past this size afterwards, no slot of its nodes is
 /// garbage.
 fn fill(
     transaction: &mut Transaction<'_>,
@@ -267,8 +267,8 @@ fn fill_single(
     Ok(Some(Pointer::leaf(new)))
 }
 
-/// Copies a subtree with `range` filled according to `how`, and returns the pointer to the copy. The range is
-/// not empty. Slots of the subtree past `size` are garbage.
+/// Copies a subtree, fills `range` in the copy according to `how`, and returns the pointer to the copy. The
+/// range is not empty. Slots of the subtree past `size` are garbage.
 fn refill(
     transaction: &mut Transaction<'_>,
     subtree: Subtree,
@@ -326,7 +326,8 @@ fn refill(
     refill_node(transaction, old, level, range, size, how)
 }
 
-/// Copies a node with `range` filled according to `how`, as [`refill`] does. A leaf or a hole becomes a node.
+/// Copies a node, and fills `range` in the copy according to `how`, as [`refill`] does. A leaf or a hole
+/// becomes a node.
 fn refill_node(
     transaction: &mut Transaction<'_>,
     old: Under,

@@ -16,7 +16,7 @@ pub(super) enum SpanContents {
     Pages(Pointer),
     /// Bytes in an extent that is smaller than a page.
     Small(Extent),
-    /// Several pages, each with contents of its own.
+    /// Several pages that are not one aligned piece of an extent.
     Several,
 }
 

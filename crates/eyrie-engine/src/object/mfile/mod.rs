@@ -9,8 +9,8 @@
 //! paper). A change of stored bytes within one aligned word is stored in place, except in a sealed object and
 //! in a shared page. Bytes past the end are appended. Other changes copy pages and nodes. The change of one
 //! pointer above all copies commits the whole change. An *unwritten* page is allocated but reads as zeros:
-//! its pointer has the unwritten bit. An unwritten page needs no copy, because the first write to the page
-//! stores bytes in place.
+//! its pointer has the unwritten bit. An unwritten page needs no copy, because no reader sees its bytes. The
+//! first write to the page stores bytes in place.
 //!
 //! Invariants:
 //! - Bytes past the size are garbage. In nodes, the slots past the last page of the file are garbage, too,

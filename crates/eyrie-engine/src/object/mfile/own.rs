@@ -61,7 +61,7 @@ fn own_tail(transaction: &mut Transaction<'_>, file: FileTree) -> Result<FileTre
     Ok(file.with_root(root))
 }
 
-/// Copies a shared extent. Returns the pointer to the copy, which no other file has.
+/// Copies a shared extent. Returns a pointer to the copy. No other pointer leads to the copy.
 pub(super) fn own_copy(transaction: &mut Transaction<'_>, extent: Extent) -> Result<Pointer> {
     let new = transaction.allocate(extent.bytes())?;
     transaction.copy(new.addr, extent.addr, extent.bytes())?;

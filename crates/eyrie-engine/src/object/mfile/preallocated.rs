@@ -76,10 +76,10 @@ pub(super) fn clear_tail(
 }
 
 /// Retires the storage from `from` on. `from` is a multiple of the page size. Changes no node: the caller
-/// commits a root without the mark, so that the slots from `from` on become garbage. Therefore this change
-/// needs no new storage, and succeeds in a full volume. Returns false, and retires nothing, if a leaf of
-/// several pages must be divided instead. Pointers from `end` on have no meaning. Both offsets count from the
-/// start of the subtree.
+/// commits a root without the mark of [`Pointer::preallocated`], so that the slots from `from` on become
+/// garbage. Therefore this change needs no new storage, and succeeds in a full volume. Returns false, and
+/// retires nothing, if a leaf of several pages must be divided instead. Pointers from `end` on have no
+/// meaning. Both offsets count from the start of the subtree.
 pub(super) fn retire_past(
     transaction: &mut Transaction<'_>,
     subtree: Subtree,

@@ -174,9 +174,10 @@ fn prefetch_sequential(medium: &Medium, file: FileTree, offset: u64, len: u64) {
     }
 }
 
-/// Returns the first offset, at or after `offset`, that has data. If `hole` is true, returns the first such
-/// offset that is in a hole. The end of the file counts as a hole. Returns `None` if `offset` is at or past
-/// the end, or if no data follows. `shares` is true if several pointers may lead to a page of the volume.
+/// Returns the first offset, at or after `offset`, that has data. If `hole` is true, returns instead the
+/// first offset, at or after `offset`, that is in a hole. The end of the file counts as a hole. Returns
+/// `None` if `offset` is at or past the end, or if no data follows. `shares` is true if several pointers may
+/// lead to a page of the volume.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`.

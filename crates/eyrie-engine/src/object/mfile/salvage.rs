@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// A part of a file. Offsets and lengths are in bytes. Bytes that no part covers are zeros.
 #[derive(Debug)]
 pub(crate) enum SalvagedPart {
-    /// A node of the tree. The parts below this node are shown after it.
+    /// A node of the tree. The parts below this node follow it.
     Node(Extent),
     /// Bytes from the start of an extent.
     Data(SalvagedData),
@@ -33,9 +33,9 @@ pub(crate) struct SalvagedData {
 }
 
 /// Calls `visit` with the parts of a file, in the order of their offsets. The pass continues after a damaged
-/// part. It shows no node twice, and so it terminates even if damaged pointers form a cycle. It shows no
-/// extent twice, except shared ones. The total length of the extents that are not shared is limited by the
-/// size of the volume.
+/// part. `visit` gets no node twice, so the pass terminates even if damaged pointers form a cycle. `visit`
+/// gets no extent twice, except shared ones. The total length of the extents that are not shared is limited
+/// by the size of the volume.
 ///
 /// # Errors
 /// The errors of `visit`.
@@ -64,7 +64,8 @@ pub fn salvage(
 struct SalvageWalk<'a> {
     medium: &'a Medium,
     size: u64,
-    /// Number of bytes that may still be shown. The limit is the size of the volume.
+    /// Number of bytes that `visit` may still get, without those of shared extents. The first value is the
+    /// size of the volume.
     bytes_left: u64,
     seen: HashSet<Addr>,
     visit: &'a mut dyn FnMut(SalvagedPart) -> Result<()>,
@@ -92,7 +93,7 @@ impl SalvageWalk<'_> {
         (self.visit)(part)
     }
 
-    /// Shows the contents of a subtree that begins at offset `start` of the file.
+    /// Calls `visit` with the parts of a subtree that begins at offset `start` of the file.
     fn under(&mut self, subtree: Subtree, start: u64) -> Result<()> {
         let level = subtree.level;
         let node = match subtree.look() {

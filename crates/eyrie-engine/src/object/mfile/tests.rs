@@ -387,7 +387,7 @@ fn storage_past_the_end_takes_appends_in_place() {
     assert!(has_storage(volume.medium(), file.tree()).expect("sound"));
     let (before, storage) = (free(&volume), file.storage());
     let mut expected = Vec::new();
-    // An append within a page, appends that end in the next page, and one past a gap.
+    // Appends within a page, appends that end in the next page, and appends past a gap.
     for (gap, length) in [(0, 100), (0, 3000), (0, 3000), (0, 4096), (3000, 50), (4000, 9)] {
         let data = vec![expected.len() as u8 | 1; length];
         file.write(file.size + gap, &data);

@@ -1,4 +1,5 @@
-//! Passes over the storage of an mFile. Recovery marks the storage as reachable, and Ops retire it.
+//! Walks through the storage of an mFile, or through a part of it. Recovery uses these walks to mark the
+//! storage as reachable, and Ops use them to retire it.
 
 use eyrie_medium::{Medium, PAGE_SIZE};
 

@@ -25,16 +25,15 @@ pub fn check_no_acl(name: &[u8]) -> Result<()> {
     if AclKind::of_name(name).is_none() {
         Ok(())
     } else {
-        Err(Error::Invalid("only the calls for ACLs change an ACL"))
+        Err(Error::Invalid("an ACL must be changed with the calls for ACLs"))
     }
 }
 
 /// Prepares a new attribute, or a new value of an existing one. Returns the pointer to the new block, which
 /// the caller publishes in the cold attributes.
 ///
-/// # Errors
-/// `XattrName`, `XattrTooLarge`, `XattrsFull`, `NoSpace`, `Corrupt`, `Fault`. `Exists` or `NoXattr` if the
-/// attribute violates `mode`.
+/// # Errors `XattrName`, `XattrTooLarge`, `XattrsFull`, `NoSpace`, `Corrupt`, `Fault`. `Exists` if `mode`
+/// requires a new attribute, and `NoXattr` if `mode` requires an existing one.
 pub fn set(
     transaction: &mut Transaction<'_>,
     root: XattrRoot,

@@ -1,4 +1,5 @@
-//! The bytes of a record: fixed little-endian structures without padding or alignment.
+//! The bytes of a record, which is one encoded Op: fixed little-endian structures without padding or
+//! alignment.
 
 use std::mem::{offset_of, size_of};
 

@@ -313,7 +313,7 @@ fn listing_visits_pages_once_plus_few_per_part() {
         let bound = pages + 3 * fetches;
         assert!(
             seen == 100_000 && VISITS.get() <= bound,
-            "{} visits of {pages} pages in {fetches}",
+            "{} visits of {pages} pages in {fetches} fetches",
             VISITS.get()
         );
     }

@@ -43,7 +43,7 @@ fn entry(n: usize) -> Vec<u8> {
     format!("entry-{n}").into_bytes()
 }
 
-/// Makes a directory in the root, with links to one file.
+/// Makes a directory in the root, with `entries` links to one file. Returns both.
 fn directory(engine: &Scm, entries: usize) -> (ObjectId, ObjectId) {
     let dir = create(engine, engine.root, b"dir", Kind::Directory).expect("room");
     let file = create(engine, engine.root, b"file", Kind::File).expect("room");

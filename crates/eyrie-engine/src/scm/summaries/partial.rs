@@ -88,8 +88,8 @@ impl SumState {
     }
 }
 
-/// The sum of the pages of one shard, in two copies. Only the holder of the shard changes it. It has 128
-/// bytes, so that no two partial sums share a pair of cache lines.
+/// The sum of the pages of one shard, in two copies. Only the holder of the shard changes this value. The
+/// value has 128 bytes, so that no two partial sums share a pair of cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct PartialSum {

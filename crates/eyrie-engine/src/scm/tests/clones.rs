@@ -5,7 +5,7 @@ use crate::{Applied, salvage};
 
 pub(super) const PAGE: usize = PAGE_SIZE as usize;
 
-/// A clone of `length` bytes, with the offset in each file.
+/// Clones `length` bytes. `source` and `target` have a file and an offset in it.
 pub(super) fn clone(
     engine: &Scm,
     source: (ObjectId, u64),

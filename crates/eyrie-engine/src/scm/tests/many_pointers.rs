@@ -164,7 +164,7 @@ fn clone_that_fails_at_any_store_changes_no_count() {
     }
 }
 
-/// Uses a volume whose counts may be wrong. Its calls may fail.
+/// Uses a volume whose counts may be wrong. The calls may fail.
 fn use_volume(engine: &Scm, ids: &[ObjectId]) {
     let (set_ids, time) = (SetIds::Keep, LATER);
     let _ = clone(engine, (ids[1], 0), (ids[0], 0), 0);

@@ -49,8 +49,8 @@ fn reopen(file: &NamedTempFile) -> Result<(Volume, Opened)> {
 
 #[test]
 fn a_volume_fills_a_device_of_any_size() {
-    // The first size is the smallest that a volume needs. The third and the fourth size are not whole numbers
-    // of pages.
+    // The first size is that of the smallest device that has room for a volume. The third and the fourth size
+    // are not whole numbers of pages.
     for bytes in [(2 << 20) + 4096, BYTES, BYTES + 512, BYTES + 4096 * 3 + 4095, 3 << 30] {
         let file = device(bytes);
         let volume = make(&file, &options()).expect("created");
@@ -180,7 +180,7 @@ fn a_device_changes_its_size_under_a_volume() {
 fn device_refuses_other_media_and_sizes() {
     for medium in [MediumChoice::Dram, MediumChoice::Pmem] {
         let what = refusal(make(&device(BYTES), &Options { medium, ..options() }));
-        assert!(what.contains("has the medium paged"), "{what}");
+        assert!(what.contains("must have the medium paged"), "{what}");
     }
     make(&device(BYTES), &Options { medium: MediumChoice::Paged, ..options() }).expect("created");
     let sized = HostPlace::Device(Path::new("any")).create(Some(BYTES), &options(), |_, _| Ok(()));

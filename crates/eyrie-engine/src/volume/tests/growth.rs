@@ -145,7 +145,7 @@ fn announced_extent_finds_its_memory() {
         }
         let before = steps(plan).1;
         [64 << 10, 2 << 20, 32 << 20].into_iter().for_each(|bytes| space.extend_reserve_for(bytes));
-        assert_eq!(steps(plan).1, before, "a call can wait for it, or no group is as large");
+        assert_eq!(steps(plan).1, before, "an extent that is small, or larger than a group, gets no reserve");
         space.extend_reserve_for(8 << 20);
         assert_eq!(space.compare(&held.marks(volume)), []);
         held.extents.drain(..).for_each(|extent| space.release(extent));

@@ -54,7 +54,7 @@ pub struct Anchor {
 
 /// The start of a record. The body follows: the entries of the fresh pages, and then those of the changed
 /// pages. On a volume with checksums, the body ends with 4 bytes for each changed page: the CRC-32C of the
-/// whole page after the change. Zeros fill the last sector.
+/// whole page after the change. Zeros fill the rest of the last sector.
 ///
 /// A record may overflow to free pages of the volume. A [`FreshPage`] for each overflow page then comes
 /// between this head and the body, and the body continues in the overflow pages.

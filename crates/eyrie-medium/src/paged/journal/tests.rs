@@ -166,8 +166,8 @@ fn torn_record_ends_the_journal() {
     }
 }
 
-/// Makes a volume whose journal is one record that is larger than the journal, and the bytes that a replay
-/// leaves. Pages 12 to 15 are lent to the record.
+/// Makes a volume with one record, which is larger than the journal and overflows. Returns the volume, and
+/// the bytes that a replay leaves. The pages 12 to 15 are lent to the record.
 fn overflowing() -> (FileBlocks, Anchor, Vec<u8>) {
     const SMALL_JOURNAL: u64 = 2 * PAGE_SIZE;
     let disk = disk_of(PAGES * PAGE_SIZE + SMALL_JOURNAL + PAGE_SIZE);

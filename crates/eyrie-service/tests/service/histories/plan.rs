@@ -60,7 +60,7 @@ impl Objects {
         Objects { dirs: [top, dir], file, key }
     }
 
-    /// Returns a change that leaves new objects as they are.
+    /// Returns a write to the file of the bytes and the time that it had at first.
     pub fn no_change(&self) -> Op<'static> {
         Op::Write { id: self.file, offset: 0, data: CONTENT, set_ids: SetIds::Keep, time: BORN }
     }

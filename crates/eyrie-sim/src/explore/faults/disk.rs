@@ -131,7 +131,8 @@ pub(super) fn call(trial: &FaultTrial<'_>, line: &ScriptLine) -> Result<TrialOut
     let before = tree(&**session.model.engine());
     let ((actual, synced), met) = trial.meet(&plan, || (errno(&perform(&session.files, &line.call)), sync()));
     let may_lose = trial.has_failed_to(&[SiteKind::Read], &met);
-    // A call that has made its change may still read or make the change durable, and may fail in doing so.
+    // After a call has made its change, it may still read from the disk or make the change durable, and may
+    // fail in either of these steps.
     let is_late = met.failed > 0 && difference(&tree(&**engine), &before).is_some();
     trial.follow(&session, line, actual, is_late, &met)?;
     trial.allow(synced, &met).map_err(|what| format!("sync {what}"))?;

@@ -170,7 +170,7 @@ pub struct Faults {
 
 impl Faults {
     /// Starts without reports. With `only`, trials inject only the failure for which [`fault_spec`] returns
-    /// that text. If `only` has no number of an access, they inject that failure into each access that is
+    /// that text. If `only` has no number of an access, trials inject the failure into each access that is
     /// tried at the site.
     pub fn new(only: Option<&str>) -> Faults {
         Faults { reports: BTreeMap::new(), only: only.map(str::to_owned) }

@@ -26,8 +26,8 @@ pub fn syncs_in_a_row() -> Vec<Script> {
 /// has no other change, and gets a record only because of the rule. The calls after it reuse exactly these
 /// pages. Without that record, a replay would find other bytes in them than the last record expects.
 ///
-/// The file is written from its end to its start. So no page follows its neighbour in memory, and each page
-/// is retired alone.
+/// The file is written from its end to its start. So no page lies in memory directly after the page that
+/// precedes it in the file, and each page is retired alone.
 fn scattered() -> Script {
     let mut calls = Calls::default();
     for round in 0..4 {

@@ -23,7 +23,7 @@ fn redo_slots_that_are_all_in_use_survive_every_crash() {
 /// second thread makes its call between these two moments, the call finds nothing to do. After this call has
 /// returned, no crash may lose the change.
 #[test]
-fn no_op_call_returns_after_existing_change_is_durable() {
+fn call_that_changes_nothing_returns_after_existing_change_is_durable() {
     type Case = (&'static str, fn(&RecordSession), fn(&RecordSession), fn(&Tree) -> bool);
     let has_n = |tree: &Tree| named(tree, "n").next().is_some();
     let erase = |session: &RecordSession| {

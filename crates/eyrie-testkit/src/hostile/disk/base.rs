@@ -26,8 +26,8 @@ pub struct DiskBase {
     pub(super) volume: BaseVolume,
 }
 
-/// The options have the minimum of memory, so that the medium reads few pages ahead. The interval is so long
-/// that no drain starts because of time.
+/// The options have the minimum of memory, so that the medium reads few pages ahead. The interval between
+/// drains is so long that no drain starts because of time.
 const OPTIONS: PagedOptions = PagedOptions::new(PagedOptions::MIN_MEMORY_BYTES, Duration::from_secs(1 << 20));
 
 /// Returns a disk that holds `bytes`.

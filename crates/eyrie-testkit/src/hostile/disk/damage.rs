@@ -207,8 +207,9 @@ fn of_changed(random: &mut SmallRng, base: &DiskBase) -> DiskDamage {
             at: entry + size_of::<ChangedPage>() as u64 + random.random_range(0..10),
             bit: random.random_range(0..8),
         },
-        // Overwrites the first word of the first line, or of the second if the first line has one word. Each
-        // word has 8 bytes, and one byte of flags comes before the words of a line.
+        // Overwrites the first word of the first line, or the eight bytes from offset 10 of the packed lines
+        // on. If the first line has one word, these are the first word of the second line: a bitmap of one
+        // byte comes before the words of a line, and each word has 8 bytes.
         _ => DiskDamage::Word {
             at: entry + size_of::<ChangedPage>() as u64 + random.random_range(0..2) * 9 + 1,
             value,

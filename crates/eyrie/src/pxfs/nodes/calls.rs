@@ -32,8 +32,8 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Makes a file and opens it, or opens an existing file. Holds the file. `flags` has at least one of
-    /// `READ` and `WRITE`. A symbolic link is not followed (`ELOOP`).
+    /// Makes a file and opens it, or opens an existing file. Holds the file. `flags` must have at least one
+    /// of `READ` and `WRITE`. A symbolic link is not followed (`ELOOP`).
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, nest: ObjectId) -> Result<()> {
@@ -240,7 +240,7 @@ impl<E: Engine> Nodes<E> {
         })
     }
 
-    /// Reads bytes of a file, and returns their number. The caller has checked the rights.
+    /// Reads bytes of a file, and returns their number. The caller must have checked the rights.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId) -> Result<()> {
@@ -256,7 +256,7 @@ impl<E: Engine> Nodes<E> {
         self.call(self.files.credentials(), "read", [id], |user| Ok(user.engine().read(id, offset, out)?))
     }
 
-    /// Changes the storage of a range of a file. The caller has checked the rights.
+    /// Changes the storage of a range of a file. The caller must have checked the rights.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
@@ -281,8 +281,8 @@ impl<E: Engine> Nodes<E> {
 
     /// Copies bytes from one file to another, or within one file if the ranges do not overlap. Returns the
     /// number of bytes, which is smaller than `length` if the first file ends earlier. The files share pages
-    /// as after [`Posix::copy_file_range`]. All other bytes are copied in steps of 1 MiB. The caller has
-    /// checked the rights.
+    /// as after [`Posix::copy_file_range`]. All other bytes are copied in steps of 1 MiB. The caller must
+    /// have checked the rights.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {

@@ -9,9 +9,9 @@ use super::Nodes;
 use crate::Result;
 
 impl<E: Engine> Nodes<E> {
-    /// Locks or unlocks a node, or refuses at once. A caller that waits passes a `waiter`, so that deadlocks
-    /// are found, and repeats the request at least twice a second. The owner has session 0, as
-    /// [`LockOwner::local`] makes it.
+    /// Locks or unlocks a node, or refuses at once. A caller that waits must pass a `waiter`, so that
+    /// deadlocks are found, and must repeat the request at least twice a second. The owner must have session
+    /// 0, as [`LockOwner::local`] makes it.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId) -> Result<()> {
@@ -57,7 +57,8 @@ impl<E: Engine> Nodes<E> {
         self.call(self.files.credentials(), "lock", [id], |user| Ok(user.engine().find_lock(id, request)?))
     }
 
-    /// Ends all locks of at most two owners on a node. Does nothing if the node is gone.
+    /// Ends all locks of these owners, which must be at most two, on a node. Does nothing if the node is
+    /// gone.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, egg: ObjectId, owner: LockOwner) {

@@ -24,8 +24,8 @@ impl<E: Engine> Nodes<E> {
         self
     }
 
-    /// Writes bytes to a file, and returns their number. The caller has checked the rights. `who` decides
-    /// about the set-id bits that the file loses.
+    /// Writes bytes to a file, and returns their number. The caller must have checked the rights. The
+    /// credentials `who` decide about the set-id bits that the file loses.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {

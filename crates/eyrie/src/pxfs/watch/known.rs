@@ -87,7 +87,7 @@ impl KnownTree {
         self.places.contains_key(&id)
     }
 
-    /// Forgets a directory that no known entry names, and everything below it. The root stays.
+    /// Forgets a directory and everything below it, unless a known entry names the directory. The root stays.
     pub(super) fn forget_unnamed(&mut self, dir: ObjectId) {
         let mut unnamed = vec![dir];
         while let Some(dir) = unnamed.pop() {

@@ -503,7 +503,7 @@ fn tree_deeper_than_any_path_can_be_removed() {
     fs.create_dir_all(&half).unwrap();
     let below = format!("{half}/{step}/{step}");
     assert_eq!(errno(fs.create_dir(&below)), Errno::NAMETOOLONG);
-    // Renames make a tree that is deeper than the longest path.
+    // Renames make a tree whose paths are too long for a call.
     for _ in 0..5 {
         fs.create_dir_all("/next").unwrap();
         fs.rename_with((&format!("/{step}")).into(), (&format!("/next/{step}")).into(), RenameMode::Replace)

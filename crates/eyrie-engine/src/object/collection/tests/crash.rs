@@ -34,8 +34,8 @@ fn recovered(
 }
 
 /// Runs `steps` random changes on a traced medium, with `names` different names. Recovers from a crash at
-/// every crash point of the run. If `dropped` names a fence, the run leaves that fence out. With `emptied`,
-/// the run then removes all entries, so that the collection shrinks.
+/// every crash point of the run. If `dropped` names a fence, the run leaves that fence out. If `emptied` is
+/// true, the run removes all entries after the random changes, so that the collection shrinks.
 ///
 /// Returns the sites of all fences of the run.
 fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>, emptied: bool) -> BTreeSet<Site> {

@@ -56,7 +56,7 @@ fn damage_gives_errors_or_answers() {
         let mut sound = vec![0; len as usize];
         medium.read(start, &mut sound).expect("in bounds");
         let restore = |at: Addr, bytes: &[u8]| drop(medium.write(at, bytes).expect("in bounds"));
-        // At an even offset, all bits of the byte are inverted, at an odd offset only one bit.
+        // The loop inverts all bits of a byte at an even offset, and one bit of a byte at an odd offset.
         for offset in 0..len as usize {
             let flip = [0xff, 1 << (offset % 8)][offset % 2];
             restore(start.add(offset as u64), &[sound[offset] ^ flip]);
@@ -71,7 +71,7 @@ fn damage_gives_errors_or_answers() {
         }
     }
     // Damage of bytes that these calls do not use gives no error.
-    assert!(found_out > 400, "only {found_out} damages were found");
+    assert!(found_out > 400, "only {found_out} damaged bytes were found");
     for n in 0..64 {
         set_root(&directory, root.raw() ^ 1 << n);
         use_it(&directory, &probes);

@@ -193,8 +193,8 @@ fn name(n: u64) -> Vec<u8> {
     name
 }
 
-/// A bucket with the maximum number of pages refuses a further name, as if all names collided on purpose. No
-/// read fails because of the long chain of pages.
+/// A bucket with the maximum number of pages refuses a further name. No read fails because of the long chain
+/// of pages. All names are in this bucket, as if they collided on purpose.
 #[test]
 fn full_bucket_refuses_a_further_name() {
     let volume = volume(64 << 20);

@@ -42,7 +42,7 @@ fn emptied_collection_has_one_page() {
             }
         }
         directory.assert_is(&model);
-        assert_eq!(storage(&directory), LEAST, "of {full} bytes, in order: {in_order}");
+        assert_eq!(storage(&directory), LEAST, "{full} bytes before the removals, in order: {in_order}");
         let model = filled(&directory, 3_000);
         directory.assert_is(&model);
     }
@@ -81,7 +81,7 @@ fn chain_without_use_is_given_up() {
         model.remove(name);
     }
     directory.assert_is(&model);
-    assert_eq!(storage(&directory), LEAST, "of {full}");
+    assert_eq!(storage(&directory), LEAST, "{full} bytes before the removals");
 }
 
 #[test]
