@@ -16,12 +16,15 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::packet;
 use crate::protocol::{
     ANSWER_AT, ASLEEP, DOORBELL, FIRST_LONG_LANE, LANES, LARGE_LANE, LaneAnswer, LaneRequest, REQUEST_AT,
-    ServiceCall, data_of, head_of, request_number, state,
+    RUNS_ON, ServiceCall, data_of, head_of, request_number, state,
 };
 
 /// Number of looks at the state of a lane before the client sleeps. They take some 20 microseconds, which is
 /// about half of the time to wake a process.
 const SPINS: u32 = 2000;
+/// Number of looks at the state of a lane before the client looks if the service can run. They take somewhat
+/// longer than most answers of a service that runs.
+const SPINS_BEFORE_LOOK: u32 = 128;
 /// Time between two checks that the service still lives.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -145,9 +148,15 @@ impl Channel {
     /// false if the session ended before the answer.
     fn wait_for_answer(&self, word: usize, spins: bool) -> bool {
         let state = || self.memory.short_word(word);
-        for _ in 0..if spins { SPINS } else { 1 } {
+        for spin in 1..=if spins { SPINS } else { 1 } {
             if state().load(Ordering::Acquire) == state::ANSWERED {
                 return true;
+            }
+            if spin % SPINS_BEFORE_LOOK == 0
+                && self.memory.word(RUNS_ON).load(Ordering::Relaxed) == 1 + processor()
+            {
+                // The service waits for the processor on which this thread runs.
+                break;
             }
             std::hint::spin_loop();
         }

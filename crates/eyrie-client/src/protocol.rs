@@ -46,6 +46,10 @@ pub const DOORBELL: usize = 0;
 /// processor on which it sleeps. If a client finds the word set after it rang the doorbell, it wakes the
 /// service by a packet on the socket. While the service is awake, the word is 0.
 pub const ASLEEP: usize = 8;
+/// Index of the 64-bit word with one more than the number of the processor on which the service ran last. A
+/// client on the same processor does not spin, because the service cannot run meanwhile. 0 if the service has
+/// not stored the number yet.
+pub const RUNS_ON: usize = 9;
 
 /// Index of the 64-bit word with the [`LogWord`] of the session's change log.
 pub const LOG_TAIL: usize = 16;

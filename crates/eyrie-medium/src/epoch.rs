@@ -372,6 +372,12 @@ pub fn thread_index() -> usize {
     LOCAL.try_with(ThreadPins::slot).unwrap_or(SLOTS)
 }
 
+/// Returns an upper bound of the numbers that [`thread_index`] has returned to threads with a slot. The threads
+/// that the caller has waited for count.
+pub fn thread_indices() -> usize {
+    own().map_or(0, |own| own.table.used())
+}
+
 /// Returns a file of the pins of this process. The process that owns a volume [watches](watch_pins) them
 /// while this process reads the volume.
 ///

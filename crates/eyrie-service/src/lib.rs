@@ -4,9 +4,8 @@
 //! call. They send changes as encoded Ops through memory that both sides map ([`eyrie_client`]). The service
 //! checks each Op with the credentials that the kernel reports for the client, and applies it. The design is
 //! that of the trusted file-system service of Aerie (EuroSys 2014, section 4). Some changes need no request:
-//! a client that is alone can log them and go on without an answer. The service applies them later
-//! ([`ServeOptions::defers_changes`]). With [`ServeOptions::grants_parts`], several clients can log changes
-//! at the same time.
+//! a client can log changes of objects that no other client uses, and go on without an answer. The service
+//! applies them later ([`ServeOptions::defers_changes`]).
 //!
 //! Protection: every client can read every byte of the volume, because the volume is mapped as a whole. A
 //! client can make only those changes that its credentials allow. Other processes of the service's own user,

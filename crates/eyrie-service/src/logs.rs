@@ -91,8 +91,6 @@ pub enum RequestedObjects<'a> {
 pub struct Logs {
     /// `None` if the service defers no changes.
     table: Option<LogTable>,
-    /// True if several sessions may hold grants of parts at the same time.
-    grants_parts: bool,
     /// The logs by the numbers of their sessions.
     logs: BTreeMap<u64, ServedLog>,
     /// The sessions with open logs.
@@ -116,9 +114,8 @@ impl Logs {
     ///
     /// # Errors
     /// `Fault` if the table of the logs cannot be made.
-    pub fn begin(&mut self, directory: &Path, grants_parts: bool) -> Result<()> {
+    pub fn begin(&mut self, directory: &Path) -> Result<()> {
         self.table = Some(LogTable::create(directory)?);
-        self.grants_parts = grants_parts;
         Ok(())
     }
 
@@ -162,7 +159,7 @@ impl Logs {
 
     /// True if the service must know the objects of a request of a session.
     pub fn wants_objects(&self, number: u64) -> bool {
-        self.grants_parts && self.whole != Some(number)
+        self.table.is_some() && self.whole != Some(number)
     }
 
     /// Applies some entries of all sessions.
@@ -294,7 +291,7 @@ impl Logs {
         }
         if self.latest.1 >= REQUESTS_BEFORE_GRANT && self.is_alone(number) {
             self.grant_whole(engine, number);
-        } else if self.grants_parts && changes >= CHANGES_BEFORE_GRANT {
+        } else if changes >= CHANGES_BEFORE_GRANT {
             self.grant_parts(engine, clock, number);
         }
     }

@@ -55,8 +55,16 @@ pub struct Requests {
     buffer: Vec<u8>,
     clock: Clock,
     logs: Logs,
-    /// True if an answer has woken a client.
-    has_woken: bool,
+    waited: Waits,
+}
+
+/// The ways in which clients have waited for their answers.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Waits {
+    /// True if a client has slept, and its answer has woken it.
+    pub asleep: bool,
+    /// True if a client has not slept.
+    pub awake: bool,
 }
 
 /// The result of [`Requests::answer_all`].
@@ -72,7 +80,12 @@ pub enum Answered {
 
 impl Requests {
     pub fn new() -> Requests {
-        Requests { buffer: Vec::new(), clock: Clock::default(), logs: Logs::default(), has_woken: false }
+        Requests {
+            buffer: Vec::new(),
+            clock: Clock::default(),
+            logs: Logs::default(),
+            waited: Waits::default(),
+        }
     }
 
     /// Answers the new requests of a session. If `waits_for_storage` is true, a request that finds no free
@@ -103,11 +116,11 @@ impl Requests {
         let Session { who, joined: Some(joined), .. } = session else { return };
         // A client that waits for notices has no further request soon, so this answer need not keep the
         // service awake.
-        let has_woken = self.has_woken;
+        let waited = self.waited;
         while let Some(lane) = joined.watchers.take_ready() {
             self.answer(engine, who, joined, lane, false);
         }
-        self.has_woken = has_woken;
+        self.waited = waited;
     }
 
     /// Returns the change logs of the sessions, and the clock that gives their changes times.
@@ -115,9 +128,10 @@ impl Requests {
         (&mut self.logs, &mut self.clock)
     }
 
-    /// Returns true if an answer has woken a client since the last call. Answers with notices do not count.
-    pub fn take_woken(&mut self) -> bool {
-        std::mem::take(&mut self.has_woken)
+    /// Returns the ways in which clients have waited for the answers since the last call. Answers with notices
+    /// do not count.
+    pub fn take_waits(&mut self) -> Waits {
+        std::mem::take(&mut self.waited)
     }
 
     /// Answers the request of a lane. Returns false if the request must wait for free storage.
@@ -209,7 +223,9 @@ impl Requests {
         // service. With a sealed log the client could only make requests.
         if before == state::WAITING {
             joined.lanes.wake_one(word);
-            self.has_woken = true;
+            self.waited.asleep = true;
+        } else {
+            self.waited.awake = true;
         }
         true
     }

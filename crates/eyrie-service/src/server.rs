@@ -14,7 +14,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use eyrie_client::packet;
-use eyrie_client::protocol::{ASLEEP, MOST_SESSIONS};
+use eyrie_client::protocol::{ASLEEP, MOST_SESSIONS, RUNS_ON};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::segment_path;
 use eyrie_engine::{Errno, Error, Result};
@@ -39,6 +39,11 @@ const AWAKE: Duration = Duration::from_micros(80);
 /// Time for which the service stays awake after it has woken a client: several times the time to wake a
 /// process. If the service slept before the client's next request, each would wake the other in each call.
 const AWAKE_FOR_SLEEPER: Duration = Duration::from_micros(500);
+/// Time for which the service answers clients on other processors before it lets a client that it has woken
+/// run on its own processor.
+const TURN: Duration = Duration::from_micros(20);
+/// Time after an answer in which a client that was awake usually makes its next request.
+const THINKING: Duration = Duration::from_micros(3);
 /// Sweeps over the sessions between two looks at the clock.
 const SWEEPS: u32 = 64;
 /// Maximum time between two looks at the sockets while the service has requests.
@@ -91,6 +96,9 @@ pub struct Service {
     keys: SessionKeys,
     pages: HeldPages,
     may_spin: bool,
+    /// One more than the number of the processor that the clients know as the one on which the service runs.
+    /// 0 if some clients know none.
+    runs_on: u64,
     /// At the limit of descriptors, the service closes this descriptor, so that it can accept and refuse a
     /// connection. Otherwise the waiting connection would keep the service awake.
     spare: Option<File>,
@@ -147,10 +155,9 @@ impl Service {
         let admits_others = options.users.as_ref().is_none_or(|users| !users.is_empty());
         let defers_changes =
             options.defers_changes && engine.volume().medium().kind() == MediumKind::Dram && volume.is_dir();
-        let grants_parts = options.grants_parts;
         let mut service = Service::start_on(engine, segment, socket, options)?;
         if defers_changes {
-            service.requests.logs().0.begin(volume, grants_parts)?;
+            service.requests.logs().0.begin(volume)?;
         }
         if admits_others {
             service.directory = SearchableDirectory::of_volume(volume, socket)
@@ -193,6 +200,7 @@ impl Service {
             options,
             requests: Requests::new(),
             full_since: None,
+            runs_on: 0,
             keys: SessionKeys::new(owner),
             pages: HeldPages::default(),
             may_spin: can_spin(),
@@ -242,19 +250,31 @@ impl Service {
 
     fn serve(&mut self) -> Result<()> {
         let (mut awake_until, mut last_look, mut sweeps) = (Instant::now(), Instant::now(), 0_u32);
+        // Time since which a client that the service has woken may need the processor of the service, and the
+        // time of the latest answer to a client that was awake.
+        let (mut woken_at, mut awake_at): (Option<Instant>, _) = (None, Instant::now());
         loop {
             let mut has_work = self.sweep();
             sweeps = sweeps.wrapping_add(1);
-            if has_work || sweeps.is_multiple_of(SWEEPS) {
+            if has_work || woken_at.is_some() || sweeps.is_multiple_of(SWEEPS) {
+                self.tell_processor();
                 let now = Instant::now();
+                let waited = self.requests.take_waits();
                 if has_work {
-                    awake_until = now + AWAKE;
-                    if self.requests.take_woken() {
-                        // The host often wakes the client on the processor of the service. The client would
-                        // not run while the service stays awake.
-                        std::thread::yield_now();
-                        awake_until = now + AWAKE_FOR_SLEEPER;
-                    }
+                    awake_until = now + if waited.asleep { AWAKE_FOR_SLEEPER } else { AWAKE };
+                }
+                if waited.asleep {
+                    woken_at.get_or_insert(now);
+                }
+                // The host often wakes a client on the processor of the service. The client would not run
+                // while the service stays awake. Clients that run on other processors come first for a short
+                // time, because a change between programs costs more than several of their requests.
+                if waited.awake {
+                    awake_at = now;
+                }
+                if woken_at.is_some_and(|at| now - at >= TURN || now - awake_at >= THINKING) {
+                    woken_at = None;
+                    std::thread::yield_now();
                 }
                 if now - last_look >= LOOK {
                     last_look = now;
@@ -341,6 +361,17 @@ impl Service {
             .collect();
         late.into_iter().for_each(|number| self.end(number));
         self.sessions.values().any(|session| session.joined.is_none())
+    }
+
+    /// Tells the clients on which processor the service runs, if it has moved to another one.
+    fn tell_processor(&mut self) {
+        let runs_on = 1 + processor();
+        if self.runs_on != runs_on {
+            self.runs_on = runs_on;
+            for joined in self.sessions.values().filter_map(|session| session.joined.as_ref()) {
+                joined.lanes.word_to_store(RUNS_ON).store(runs_on, Ordering::Relaxed);
+            }
+        }
     }
 
     fn set_asleep(&self, asleep: bool) {
@@ -463,6 +494,8 @@ impl Service {
         };
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let result = if session.joined.is_none() {
+            // The next sweep tells the new session, too.
+            self.runs_on = 0;
             let parts = (&mut self.keys, self.requests.logs().0);
             session.greet(&self.engine, &self.segment, parts, number, &list)
         } else {

@@ -23,7 +23,6 @@ pub fn served(bytes: u64, medium: MediumChoice, body: impl FnOnce(&Path)) -> Tem
     let mut options = ServeOptions::default();
     options.users = None;
     options.paged.memory_bytes = PagedOptions::MIN_MEMORY_BYTES;
-    options.grants_parts = true;
     let service = Service::start(&path, &place.path().join("socket"), options).expect("it is not in use");
     let (stopper, socket) = (service.stopper(), service.socket().to_owned());
     let serving = std::thread::spawn(move || service.run());

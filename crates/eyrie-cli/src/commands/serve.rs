@@ -42,14 +42,10 @@ pub struct ServeArgs {
     /// A further user who may connect, by name or number; `all` for everybody
     #[arg(long = "allow-user", value_name = "USER")]
     allow: Vec<String>,
-    /// Let each change wait for the service. Otherwise a program that is alone on a volume in shared memory
-    /// logs its changes, and the service applies them later
+    /// Let each change wait for the service. Otherwise programs on a volume in shared memory log changes of
+    /// files and directories that no other program uses, and the service applies them later
     #[arg(long)]
     synchronous: bool,
-    /// Let several programs of one user log changes at the same time. Each program logs changes of files and
-    /// directories that no other program uses
-    #[arg(long, conflicts_with = "synchronous")]
-    grants_of_parts: bool,
     /// Serve in this process, and return when it is stopped
     #[arg(long, short)]
     foreground: bool,
@@ -111,9 +107,6 @@ pub fn run(arguments: &ServeArgs, output: &mut Output) -> Result<()> {
     if arguments.synchronous {
         words.push("--synchronous".into());
     }
-    if arguments.grants_of_parts {
-        words.push("--grants-of-parts".into());
-    }
     words.extend(["--".into(), real(&arguments.volume).into()]);
     background::start(&words, &arguments.volume)?;
     if arguments.json {
@@ -132,7 +125,6 @@ fn options(arguments: &ServeArgs) -> Result<ServeOptions> {
     let mut options = ServeOptions::default();
     options.paged = volumes::paged();
     options.defers_changes = !arguments.synchronous;
-    options.grants_parts = arguments.grants_of_parts;
     let (mut known, names) = (Vec::new(), Names::of_host());
     for name in &arguments.allow {
         if name == "all" {
@@ -181,7 +173,6 @@ mod tests {
                 socket: None,
                 allow: vec![user.to_owned()],
                 synchronous: false,
-                grants_of_parts: false,
                 foreground: true,
                 json: false,
                 quiet: false,

@@ -275,7 +275,7 @@ const DIRS: [&str; 2] = ["/first", "/second"];
 impl TwoHolders {
     fn start(size: &str) -> TwoHolders {
         let sandbox = Sandbox::with_volume(size);
-        let service = Service::start_with(&sandbox, &["--grants-of-parts"]);
+        let service = Service::start(&sandbox);
         let programs = [(); 2].map(|()| Program::start(&sandbox));
         for (program, dir) in programs.iter().zip(DIRS) {
             program.files.mkdir(dir.into(), 0o755).unwrap();
@@ -322,7 +322,7 @@ fn state_of_the_volume_takes_no_grants() {
 #[test]
 fn idle_programs_leave_their_budgets() {
     let sandbox = Sandbox::with_volume("64M");
-    let service = Service::start_with(&sandbox, &["--grants-of-parts"]);
+    let service = Service::start(&sandbox);
     let programs = [(); 6].map(|()| Program::start(&sandbox));
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -364,7 +364,7 @@ fn programs_in_separate_directories_need_no_service() {
         let round = rounds - 1;
         let service = if is_killed {
             service.kill();
-            Service::start_with(&sandbox, &["--grants-of-parts"])
+            Service::start(&sandbox)
         } else {
             service.resume();
             service

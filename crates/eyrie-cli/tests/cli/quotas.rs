@@ -35,7 +35,7 @@ fn quota_sets_limits_that_report_shows() {
         sandbox.fail(1, &["not permitted"], ["quota", "set", "vol", "--user", "7", "--bytes", "1M"]);
         return;
     }
-    sandbox.fail(2, &["no limits"], ["quota", "set", "vol", "--user", "0", "--bytes", "1M"]);
+    sandbox.fail(2, &["cannot have limits"], ["quota", "set", "vol", "--user", "0", "--bytes", "1M"]);
     sandbox.succeed(["touch", "vol:/file"]);
     sandbox.succeed(["truncate", "-s", "5000", "vol:/file"]);
     sandbox.succeed(["chown", "4242:4243", "vol:/file"]);

@@ -359,7 +359,9 @@ impl Space {
 
     /// Returns the number of live bytes and the number of live objects.
     fn live(&self) -> (u64, u64) {
-        let (bytes, objects) = self.magazines.iter().fold(self.opened, |(bytes, objects), magazine| {
+        // Threads without a slot use the first magazine.
+        let used = &self.magazines[..epoch::thread_indices().clamp(1, MAGAZINES)];
+        let (bytes, objects) = used.iter().fold(self.opened, |(bytes, objects), magazine| {
             let magazine = lock(&magazine.0);
             (bytes.wrapping_add(magazine.live_bytes), objects.wrapping_add(magazine.objects))
         });

@@ -10,23 +10,14 @@ pub struct ServeOptions {
     pub users: Option<Vec<u32>>,
     /// Memory and timing of a volume on a disk.
     pub paged: PagedOptions,
-    /// True if a client that is alone may log its changes and go on without an answer
+    /// True if clients may log changes of objects that no other client uses, and go on without an answer
     /// ([`eyrie_engine::change_log`]). Only a volume in shared memory defers changes.
     pub defers_changes: bool,
-    /// True if several clients of one user may log changes at the same time, each of objects that no other
-    /// client uses.
-    pub grants_parts: bool,
 }
 
 impl Default for ServeOptions {
-    /// Admits only the user of the service and root, with [`PagedOptions::for_host`]. Only a client that is
-    /// alone logs its changes.
+    /// Admits only the user of the service and root, with [`PagedOptions::for_host`]. Clients may log changes.
     fn default() -> ServeOptions {
-        ServeOptions {
-            users: Some(Vec::new()),
-            paged: PagedOptions::for_host(),
-            defers_changes: true,
-            grants_parts: false,
-        }
+        ServeOptions { users: Some(Vec::new()), paged: PagedOptions::for_host(), defers_changes: true }
     }
 }

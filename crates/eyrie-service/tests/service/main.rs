@@ -46,11 +46,10 @@ struct Served {
     _place: tempfile::TempDir,
 }
 
-/// Options with a page cache that is smaller than the data of many tests, and with grants of parts.
+/// Options with a page cache that is smaller than the data of many tests.
 fn small_cache() -> ServeOptions {
     let mut options = ServeOptions::default();
     options.paged.memory_bytes = PagedOptions::MIN_MEMORY_BYTES;
-    options.grants_parts = true;
     options
 }
 

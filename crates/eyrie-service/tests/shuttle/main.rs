@@ -98,7 +98,7 @@ impl Template {
 
 fn start(path: &Path, socket: &Path, defers: bool) -> (Stopper, JoinHandle<()>) {
     let mut options = ServeOptions::default();
-    (options.defers_changes, options.grants_parts) = (defers, defers);
+    options.defers_changes = defers;
     let service = Service::start(path, socket, options).unwrap();
     (service.stopper(), shuttle::thread::spawn(move || service.run().unwrap()))
 }

@@ -59,9 +59,7 @@ pub struct ServedKillCounts {
 /// Serves a volume until the process is killed, if this process is a service. Otherwise returns.
 pub(super) fn run_if_service() {
     let Some(path) = std::env::var_os(SERVED).map(PathBuf::from) else { return };
-    let mut options = ServeOptions::default();
-    options.grants_parts = true;
-    let service = Service::start(&path, &path.join(SOCKET_NAME), options);
+    let service = Service::start(&path, &path.join(SOCKET_NAME), ServeOptions::default());
     let service = service.expect("a volume without an owner");
     say("\nopen");
     service.run().expect("the host is sound");

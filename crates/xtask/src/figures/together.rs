@@ -52,10 +52,10 @@ fn rates(eyrie: &Path, volume: &Path, host: &Path) -> Result<Vec<Figure>> {
     let (mut apart, mut together) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let one = on_one_processor(|| {
-            let _service = Service::start(eyrie, &["--grants-of-parts"], volume)?;
+            let _service = Service::start(eyrie, &[], volume)?;
             rate("change-own", volume, 1)
         })?;
-        let _service = Service::start(eyrie, &["--grants-of-parts"], volume)?;
+        let _service = Service::start(eyrie, &[], volume)?;
         apart.push(rate("change-own", volume, 2)? / one);
         together.push(rate("change-together", volume, 2)? / rate("change-on-host", host, 2)?);
     }
@@ -170,7 +170,7 @@ pub fn hold(volume: &Path) -> Result<()> {
 /// Measures the look-up of a file that another process has just made: a running process, a stopped one, and
 /// one that was killed.
 fn grants(eyrie: &Path, volume: &Path) -> Result<Vec<Figure>> {
-    let _service = Service::start(eyrie, &["--grants-of-parts"], volume)?;
+    let _service = Service::start(eyrie, &[], volume)?;
     let files = Volume::open(volume)?.files(Credentials::of_process());
     let look = |path: &PathBuf| -> Result<f64> {
         let started = Instant::now();
