@@ -8,7 +8,7 @@ use eyrie::{Batch, Host, HostStore, KeyRange, KeyValueStore, Order, Store, Volum
 use crate::error::Result;
 
 /// The moment at which a change of a key is durable. From this moment on, the change survives every failure
-/// that the storage of its side survives.
+/// that the storage under the store survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Durability {
     /// Some time after the call, or never.

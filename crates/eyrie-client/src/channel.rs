@@ -155,7 +155,7 @@ impl Channel {
             if spin % SPINS_BEFORE_LOOK == 0
                 && self.memory.word(RUNS_ON).load(Ordering::Relaxed) == 1 + processor()
             {
-                // The service waits for the processor on which this thread runs.
+                // The service probably waits for the processor on which this thread runs.
                 break;
             }
             std::hint::spin_loop();

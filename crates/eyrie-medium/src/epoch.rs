@@ -26,7 +26,7 @@ use crate::shared::{SharedAccess, SharedMemory};
 use crate::sync::{interleave, thread_local, unpoisoned};
 
 /// Maximum number of threads with a slot. Further threads (the crowd) share one count, [`CROWD`].
-const SLOTS: usize = 256;
+pub const SLOTS: usize = 256;
 /// Words of a slot. A slot has two cache lines, because processors prefetch lines in pairs. So a pin of one
 /// thread does not slow another thread's pin.
 const SLOT_WORDS: usize = 16;
@@ -372,9 +372,9 @@ pub fn thread_index() -> usize {
     LOCAL.try_with(ThreadPins::slot).unwrap_or(SLOTS)
 }
 
-/// Returns an upper bound of the numbers that [`thread_index`] has returned to threads with a slot. The threads
-/// that the caller has waited for count.
-pub fn thread_indices() -> usize {
+/// Returns a number above all numbers that [`thread_index`] has returned to threads with a slot, among them all
+/// threads for whose work the caller has waited. In a forked child, the threads of its parent do not count.
+pub fn used_slots() -> usize {
     own().map_or(0, |own| own.table.used())
 }
 

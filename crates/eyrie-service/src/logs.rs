@@ -49,8 +49,7 @@ mod served;
 const CHANGES_BEFORE_GRANT: u32 = if cfg!(feature = "shuttle") { 1 } else { 32 };
 /// Maximum time for which entries wait while the service sleeps.
 const ENTRY_WAIT: Duration = Duration::from_millis(10);
-/// Time without an entry after which a session loses its grants, if the service is about to sleep or if
-/// another session gets grants.
+/// Time without an entry after which a session loses its grants.
 const IDLE: Duration = Duration::from_millis(100);
 /// Number of bytes of a log after which a sweep goes on to the next log, so that other sessions have their
 /// turn.
@@ -80,6 +79,8 @@ pub enum RequestedObjects<'a> {
     All,
     /// The request is about the volume as a whole and changes no object: `statfs`, for example.
     Volume,
+    /// The request reads nothing, and only needs room in the log of its session.
+    OwnLog,
     /// The request depends on one object.
     One(ObjectId),
     /// The objects of an Op.
@@ -178,9 +179,9 @@ impl Logs {
             if !self.apply(engine, clock, number, tail, SWEEP_BYTES) {
                 return Swept::Full;
             }
-            if self.look_at_storage(engine, clock, number, true) {
-                self.reopen(number);
-            }
+            self.look_at_storage(engine, clock, number, true);
+            // The budget may have become smaller, or an entry has waited for storage since a request.
+            self.reopen(number);
             swept = Swept::Some;
             if self.whole.is_none()
                 && self.open == [number]

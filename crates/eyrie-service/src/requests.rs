@@ -11,7 +11,9 @@ use eyrie_client::protocol::{
 use eyrie_client::sent::{SentAttributes, SentQuota, sent_space};
 use eyrie_engine::access::{AccessRules, Credentials, Requester, may_exceed_limits, sees_quota};
 use eyrie_engine::board::SessionKey;
+use eyrie_engine::op::CAPABILITY_XATTR;
 use eyrie_engine::op::encode::{decode, decode_unsummed};
+use eyrie_engine::quota::QUOTA_XATTR;
 use eyrie_engine::scm::{HEADER_BYTES, RequestOutcome, Scm};
 use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
 use eyrie_medium::Addr;
@@ -154,10 +156,8 @@ impl Requests {
         let call = ServiceCall::from_raw(request.call);
         // An id stays reserved until the entry of its new object is applied. Ids also need storage, which may
         // be promised to entries. If ids or storage may run short, the log is applied first.
-        let lacks_ids = || {
-            lock(&joined.reserved).len() + MOST_IDS as usize > MOST_RESERVED
-                || !engine.leaves_promised_storage(MOST_IDS * HEADER_BYTES)
-        };
+        let lacks_ids =
+            || lock(&joined.reserved).len() + MOST_IDS as usize > MOST_RESERVED || !has_room_for_ids(engine);
         let needs_applied_log = call.is_some_and(|call| match call {
             ServiceCall::Reserve => lacks_ids(),
             call => sees_changes(call),
@@ -247,6 +247,7 @@ impl Requests {
             (Some(op), ..) if !concerns_all(op) => RequestedObjects::Of(op),
             (None, Some(_), Some(id)) => RequestedObjects::One(id),
             _ if call.is_some_and(reads_volume) => RequestedObjects::Volume,
+            _ if call == Some(ServiceCall::Reserve) && has_room_for_ids(engine) => RequestedObjects::OwnLog,
             _ => RequestedObjects::All,
         };
         logs.before_request(engine, clock, number, objects)
@@ -415,10 +416,15 @@ fn sees_changes(call: ServiceCall) -> bool {
     !matches!(call, BringPages | EndWait | Notices | Unreserve | Unwatch)
 }
 
+/// True if the headers of reserved ids leave the storage that is promised to entries.
+fn has_room_for_ids(engine: &Scm) -> bool {
+    engine.leaves_promised_storage(MOST_IDS * HEADER_BYTES)
+}
+
 /// True for an Op that may set a feature with which no change is deferred: quotas, capabilities, inode flags.
 fn may_set_feature(op: &Op<'_>) -> bool {
     match op {
-        Op::SetXattr { .. } | Op::RemoveXattr { .. } => true,
+        Op::SetXattr { name, .. } => [CAPABILITY_XATTR, QUOTA_XATTR].contains(name),
         Op::SetAttributes { change, .. } => change.flags.is_some() || change.project.is_some(),
         _ => false,
     }

@@ -2,6 +2,7 @@
 
 mod expel;
 mod options;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,6 +30,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::expel::HeldPages;
 pub use self::options::ServeOptions;
+use self::turns::Turns;
 use crate::logs::Swept;
 use crate::reach::SearchableDirectory;
 use crate::requests::{Answered, Requests};
@@ -39,11 +41,6 @@ const AWAKE: Duration = Duration::from_micros(80);
 /// Time for which the service stays awake after it has woken a client: several times the time to wake a
 /// process. If the service slept before the client's next request, each would wake the other in each call.
 const AWAKE_FOR_SLEEPER: Duration = Duration::from_micros(500);
-/// Time for which the service answers clients on other processors before it lets a client that it has woken
-/// run on its own processor.
-const TURN: Duration = Duration::from_micros(20);
-/// Time after an answer in which a client that was awake usually makes its next request.
-const THINKING: Duration = Duration::from_micros(3);
 /// Sweeps over the sessions between two looks at the clock.
 const SWEEPS: u32 = 64;
 /// Maximum time between two looks at the sockets while the service has requests.
@@ -250,35 +247,27 @@ impl Service {
 
     fn serve(&mut self) -> Result<()> {
         let (mut awake_until, mut last_look, mut sweeps) = (Instant::now(), Instant::now(), 0_u32);
-        // Time since which a client that the service has woken may need the processor of the service, and the
-        // time of the latest answer to a client that was awake.
-        let (mut woken_at, mut awake_at): (Option<Instant>, _) = (None, Instant::now());
+        let mut turns = Turns::new(Instant::now());
         loop {
             let mut has_work = self.sweep();
             sweeps = sweeps.wrapping_add(1);
-            if has_work || woken_at.is_some() || sweeps.is_multiple_of(SWEEPS) {
+            if has_work || turns.is_due() || sweeps.is_multiple_of(SWEEPS) {
                 self.tell_processor();
                 let now = Instant::now();
                 let waited = self.requests.take_waits();
-                if has_work {
-                    awake_until = now + if waited.asleep { AWAKE_FOR_SLEEPER } else { AWAKE };
+                if has_work || waited.asleep {
+                    let awake = if waited.asleep { AWAKE_FOR_SLEEPER } else { AWAKE };
+                    awake_until = awake_until.max(now + awake);
                 }
-                if waited.asleep {
-                    woken_at.get_or_insert(now);
-                }
-                // The host often wakes a client on the processor of the service. The client would not run
-                // while the service stays awake. Clients that run on other processors come first for a short
-                // time, because a change between programs costs more than several of their requests.
-                if waited.awake {
-                    awake_at = now;
-                }
-                if woken_at.is_some_and(|at| now - at >= TURN || now - awake_at >= THINKING) {
-                    woken_at = None;
+                // A service that does not spin sleeps after each sweep, so clients get its processor anyway.
+                if self.may_spin && turns.ends(waited, now) {
                     std::thread::yield_now();
                 }
                 if now - last_look >= LOOK {
                     last_look = now;
                     self.expel_from_cache(now);
+                    let (logs, clock) = self.requests.logs();
+                    logs.take_back_idle(&self.engine, clock);
                     if self.poll(Some(Duration::ZERO))? {
                         return Ok(());
                     }
@@ -297,6 +286,7 @@ impl Service {
             let limit =
                 if has_work { Some(Duration::ZERO) } else { logs.limit_of_sleep(&self.engine, clock) };
             let stops = self.poll(limit)?;
+            self.tell_processor();
             self.set_asleep(false);
             if stops {
                 return Ok(());
@@ -494,7 +484,7 @@ impl Service {
         };
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let result = if session.joined.is_none() {
-            // The next sweep tells the new session, too.
+            // The service tells the new session, too, before its next sweep or after some sweeps.
             self.runs_on = 0;
             let parts = (&mut self.keys, self.requests.logs().0);
             session.greet(&self.engine, &self.segment, parts, number, &list)

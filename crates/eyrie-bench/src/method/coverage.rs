@@ -57,8 +57,8 @@ impl Targets {
 /// targets, this number is six standard deviations and four targets below the expected number. A normal
 /// variable lies more than six deviations below its mean with a probability of 1e-9, which is
 /// [`UNEXPLAINED`]. The four targets allow for the error of the normal distribution if few targets stay
-/// untouched. The exact bound below covers up to 64 untouched targets. Above that number the normal
-/// distribution is close.
+/// untouched. For up to 64 untouched targets, the bound in the loop below replaces the normal distribution.
+/// Above that number the normal distribution is close.
 fn explained(done: f64, among: f64) -> f64 {
     let load = done / among;
     let untouched = (-load).exp();

@@ -220,9 +220,12 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
         if stat.as_ref().is_ok_and(Stat::is_dir) {
             return Ok(());
         }
+        if stat.is_ok() {
+            self.target.unlink((&name).into()).writing()?;
+        }
         self.flags.remove(path);
         self.projects.remove(path);
-        if stat.is_ok() { self.target.unlink((&name).into()).writing() } else { Ok(()) }
+        Ok(())
     }
 
     fn spot<'s>(&self, name: &'s Path, relative: &'s Path) -> Spot<'s, D>

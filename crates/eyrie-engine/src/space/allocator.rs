@@ -29,6 +29,8 @@ use crate::{Error, Result, SpaceUsage};
 /// Number of magazines. A power of two, so that a mask turns the index of a thread into its magazine. If more
 /// threads run, some of them share a magazine.
 const MAGAZINES: usize = 64;
+// Threads without a slot, with the number `SLOTS`, use the first magazine.
+const _: () = assert!(epoch::SLOTS.is_multiple_of(MAGAZINES));
 fn new_magazines() -> Box<[CachePadded<Mutex<Magazine>>]> {
     (0..MAGAZINES).map(|_| CachePadded(Mutex::new(Magazine::default()))).collect()
 }
@@ -359,8 +361,7 @@ impl Space {
 
     /// Returns the number of live bytes and the number of live objects.
     fn live(&self) -> (u64, u64) {
-        // Threads without a slot use the first magazine.
-        let used = &self.magazines[..epoch::thread_indices().clamp(1, MAGAZINES)];
+        let used = &self.magazines[..epoch::used_slots().clamp(1, MAGAZINES)];
         let (bytes, objects) = used.iter().fold(self.opened, |(bytes, objects), magazine| {
             let magazine = lock(&magazine.0);
             (bytes.wrapping_add(magazine.live_bytes), objects.wrapping_add(magazine.objects))

@@ -125,7 +125,7 @@ impl Volume {
         if bytes < least {
             return refuse(format!(
                 "cannot be made as small as {bytes} bytes: \
-                 its data reaches to {least} bytes, and nothing is moved"
+                 its smallest size is {least} bytes, because nothing is moved"
             ));
         }
         if bytes > most {
@@ -144,8 +144,8 @@ impl Volume {
         let groups = now.min(geometry.groups());
         let new_end = geometry.end_of_groups(groups);
         if new_end > end {
-            // The last group was short, so its last step may be in use. The host has not provided the memory
-            // of this step beyond the old end.
+            // The old end may lie inside a step. If this step is in use, the host has provided its memory only
+            // up to the old end.
             let step_bytes = self.medium().step_bytes().min(self.geometry().group_bytes());
             let step_end = end.next_multiple_of(step_bytes).min(new_end);
             // If the old end is the end of a step, the host has provided all memory of the last step. The

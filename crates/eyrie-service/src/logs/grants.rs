@@ -46,13 +46,15 @@ impl Logs {
                 // All logs are sealed first, so that the service applies the state of one moment.
                 let others = self.open.iter().copied().filter(|&other| other != number);
                 let sealed: Vec<_> =
-                    others.map(|other| (other, self.logs.get(&other).map(ServedLog::seal))).collect();
-                let is_applied = sealed.iter().all(|&(other, tail)| {
-                    tail.is_none_or(|tail| self.apply(engine, clock, other, tail, RING_BYTES))
-                });
+                    others.filter_map(|other| Some((other, self.logs.get(&other)?.seal()))).collect();
+                let mut is_applied = true;
+                for &(other, tail) in &sealed {
+                    is_applied &= self.apply(engine, clock, other, tail, RING_BYTES);
+                }
                 sealed.into_iter().for_each(|(other, _)| self.reopen(other));
                 is_applied
             }
+            RequestedObjects::OwnLog => true,
             RequestedObjects::One(id) => self.take(engine, clock, number, id),
             RequestedObjects::Of(op) => {
                 let mut is_applied = true;
@@ -64,10 +66,11 @@ impl Logs {
                 // An entry may change the object of a name. So the names are looked up last.
                 op.each_touched(&mut |touched| {
                     if let Touched::Name { dir, name } = touched
+                        && is_applied
                         && !broken(SafetyRule::NamedObjectsAreTaken)
                         && let Ok(Some(id)) = engine.lookup(dir, name)
                     {
-                        is_applied = is_applied && self.take(engine, clock, number, id);
+                        is_applied = self.take(engine, clock, number, id);
                     }
                 });
                 is_applied
@@ -172,10 +175,6 @@ impl Logs {
     /// loss.
     pub(super) fn grant_parts(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
         let was_open = self.open.contains(&number);
-        if !was_open {
-            // This session needs a budget, which an idle session may have.
-            self.take_back_idle(engine, clock);
-        }
         if !self.open(engine, number, false) {
             return;
         }
@@ -183,7 +182,8 @@ impl Logs {
             let reserved = self.logs.get(&number).map(ServedLog::reserved).unwrap_or_default();
             self.give_reserved(engine, clock, number, &reserved);
         }
-        let Some(log) = self.logs.get_mut(&number) else { return };
+        // A failed entry closes the log.
+        let Some(log) = self.logs.get_mut(&number).filter(|log| log.is_open) else { return };
         let board = engine.volume().board();
         log.has_parts = true;
         for &id in &self.objects {
@@ -266,7 +266,7 @@ impl Logs {
     }
 
     /// Takes back all grants of the sessions that have logged nothing for [`IDLE`].
-    pub(super) fn take_back_idle(&mut self, engine: &Scm, clock: &mut Clock) {
+    pub fn take_back_idle(&mut self, engine: &Scm, clock: &mut Clock) {
         for number in self.open.clone() {
             if self.logs.get(&number).is_some_and(|log| log.last_entry.elapsed() >= IDLE) {
                 self.take_back(engine, clock, number);

@@ -425,7 +425,8 @@ fn ids_of_a_pin_end_with_its_session() {
         set_ids: eyrie_engine::SetIds::Keep,
         time: eyrie_engine::Time::default(),
     };
-    // A call of another client under the same pin changes nothing.
+    // A call of another client under the same pin does not move the calls of the first client to the new
+    // session: the ids of the first client stay stale.
     let other = served.client();
     assert!(other.lookup(other.root(), b"egg").unwrap().is_some());
     assert!(matches!(engine.attributes(id), Err(eyrie_engine::Error::Stale)));

@@ -9,7 +9,7 @@ use eyrie_sim::compare::{TreeNode, TreeParts, TreePath, object};
 /// Total number of entries after which listings stop. Each directory that is listed later still gives one
 /// entry.
 const MAX_ENTRIES: usize = 4000;
-/// Size of the largest object to read, in bytes. No base volume has a larger object.
+/// Size of the largest object to read, in bytes. No [`BaseVolume`](super::BaseVolume) has a larger object.
 const MAX_BYTES: u64 = 16 << 20;
 
 /// Returns the objects below the root that can be read whole, by path. Each node lacks the parts that the

@@ -54,7 +54,7 @@ fn errno<T>(result: eyrie::Result<T>) -> Option<Errno> {
 }
 
 /// Opens a copy of the directory of a volume. The copy is the volume that a death of the process would leave
-/// now, or on a disk a power failure.
+/// now. On a disk, it is the volume that a power failure would leave now.
 fn copy_of_now(volume: &Path, place: &Path) -> Volume {
     let copy = place.join("copy");
     let _ = fs::remove_dir_all(&copy);
