@@ -372,8 +372,9 @@ pub fn thread_index() -> usize {
     LOCAL.try_with(ThreadPins::slot).unwrap_or(SLOTS)
 }
 
-/// Returns a number above all numbers that [`thread_index`] has returned to threads with a slot, among them all
-/// threads for whose work the caller has waited. In a forked child, the threads of its parent do not count.
+/// Returns a number above all numbers that [`thread_index`] has returned to threads with a slot, among them
+/// all threads for whose work the caller has waited. In a forked child, the threads of its parent do not
+/// count.
 pub fn used_slots() -> usize {
     own().map_or(0, |own| own.table.used())
 }

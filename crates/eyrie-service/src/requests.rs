@@ -125,13 +125,18 @@ impl Requests {
         self.waited = waited;
     }
 
+    /// Takes back all grants of the sessions that have logged nothing for a while.
+    pub fn take_back_idle(&mut self, engine: &Scm) {
+        self.logs.take_back_idle(engine, &mut self.clock);
+    }
+
     /// Returns the change logs of the sessions, and the clock that gives their changes times.
     pub fn logs(&mut self) -> (&mut Logs, &mut Clock) {
         (&mut self.logs, &mut self.clock)
     }
 
-    /// Returns the ways in which clients have waited for the answers since the last call. Answers with notices
-    /// do not count.
+    /// Returns the ways in which clients have waited for the answers since the last call. Answers with
+    /// notices do not count.
     pub fn take_waits(&mut self) -> Waits {
         std::mem::take(&mut self.waited)
     }

@@ -36,11 +36,6 @@ use crate::reach::SearchableDirectory;
 use crate::requests::{Answered, Requests};
 use crate::session::{Session, SessionKeys};
 
-/// Time for which the service stays awake after a request: about twice the time to wake it.
-const AWAKE: Duration = Duration::from_micros(80);
-/// Time for which the service stays awake after it has woken a client: several times the time to wake a
-/// process. If the service slept before the client's next request, each would wake the other in each call.
-const AWAKE_FOR_SLEEPER: Duration = Duration::from_micros(500);
 /// Sweeps over the sessions between two looks at the clock.
 const SWEEPS: u32 = 64;
 /// Maximum time between two looks at the sockets while the service has requests.
@@ -93,8 +88,7 @@ pub struct Service {
     keys: SessionKeys,
     pages: HeldPages,
     may_spin: bool,
-    /// One more than the number of the processor that the clients know as the one on which the service runs.
-    /// 0 if some clients know none.
+    /// One more than the number of the processor that all clients know; 0 if a new client knows none.
     runs_on: u64,
     /// At the limit of descriptors, the service closes this descriptor, so that it can accept and refuse a
     /// connection. Otherwise the waiting connection would keep the service awake.
@@ -246,8 +240,8 @@ impl Service {
     }
 
     fn serve(&mut self) -> Result<()> {
-        let (mut awake_until, mut last_look, mut sweeps) = (Instant::now(), Instant::now(), 0_u32);
-        let mut turns = Turns::new(Instant::now());
+        let (mut last_look, mut sweeps) = (Instant::now(), 0_u32);
+        let mut turns = Turns::new(last_look);
         loop {
             let mut has_work = self.sweep();
             sweeps = sweeps.wrapping_add(1);
@@ -255,24 +249,18 @@ impl Service {
                 self.tell_processor();
                 let now = Instant::now();
                 let waited = self.requests.take_waits();
-                if has_work || waited.asleep {
-                    let awake = if waited.asleep { AWAKE_FOR_SLEEPER } else { AWAKE };
-                    awake_until = awake_until.max(now + awake);
-                }
-                // A service that does not spin sleeps after each sweep, so clients get its processor anyway.
-                if self.may_spin && turns.ends(waited, now) {
+                if self.may_spin && turns.ends(has_work, waited, now) {
                     std::thread::yield_now();
                 }
                 if now - last_look >= LOOK {
                     last_look = now;
                     self.expel_from_cache(now);
-                    let (logs, clock) = self.requests.logs();
-                    logs.take_back_idle(&self.engine, clock);
+                    self.requests.take_back_idle(&self.engine);
                     if self.poll(Some(Duration::ZERO))? {
                         return Ok(());
                     }
                 }
-                if self.may_spin && now < awake_until {
+                if self.may_spin && turns.is_awake(now) {
                     continue;
                 }
             } else if self.may_spin {
@@ -292,7 +280,7 @@ impl Service {
                 return Ok(());
             }
             last_look = Instant::now();
-            awake_until = last_look + AWAKE;
+            turns.wake(last_look);
         }
     }
 
@@ -484,7 +472,7 @@ impl Service {
         };
         let Some(session) = self.sessions.get_mut(&number) else { return };
         let result = if session.joined.is_none() {
-            // The service tells the new session, too, before its next sweep or after some sweeps.
+            // The new session does not know the processor of the service yet.
             self.runs_on = 0;
             let parts = (&mut self.keys, self.requests.logs().0);
             session.greet(&self.engine, &self.segment, parts, number, &list)

@@ -144,8 +144,8 @@ impl Volume {
         let groups = now.min(geometry.groups());
         let new_end = geometry.end_of_groups(groups);
         if new_end > end {
-            // The old end may lie inside a step. If this step is in use, the host has provided its memory only
-            // up to the old end.
+            // The old end may lie inside a step. If this step is in use, the host has provided its memory
+            // only up to the old end.
             let step_bytes = self.medium().step_bytes().min(self.geometry().group_bytes());
             let step_end = end.next_multiple_of(step_bytes).min(new_end);
             // If the old end is the end of a step, the host has provided all memory of the last step. The

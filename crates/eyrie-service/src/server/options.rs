@@ -16,7 +16,8 @@ pub struct ServeOptions {
 }
 
 impl Default for ServeOptions {
-    /// Admits only the user of the service and root, with [`PagedOptions::for_host`]. Clients may log changes.
+    /// Admits only the user of the service and root, with [`PagedOptions::for_host`]. Clients may log
+    /// changes.
     fn default() -> ServeOptions {
         ServeOptions { users: Some(Vec::new()), paged: PagedOptions::for_host(), defers_changes: true }
     }

@@ -75,8 +75,8 @@ fn make_files_in_turns(
     run(schedules, move || make_files_beside(&template, threads, &disturb));
 }
 
-/// Threads of two clients make requests of a service that falls asleep between them. A lost wake shows in about
-/// one of a thousand interleavings.
+/// Threads of two clients make requests of a service that falls asleep between them. A lost wake shows in
+/// about one of a thousand interleavings.
 #[test]
 fn each_request_is_answered_once_and_no_wake_is_lost() {
     make_files_in_turns(Bursts::new(1, 4000), &[&[b"a", b"b"], &[b"c"], &[b"d", b"e"]], |_, _| false);
