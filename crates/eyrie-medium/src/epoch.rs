@@ -25,7 +25,7 @@ use crate::rules::{SafetyRule, broken};
 use crate::shared::{SharedAccess, SharedMemory};
 use crate::sync::{interleave, thread_local, unpoisoned};
 
-/// Maximum number of threads with a slot. Further threads (the crowd) share one count, [`CROWD`].
+/// Maximum number of threads with a slot. Further threads (the crowd) share one count.
 pub const SLOTS: usize = 256;
 /// Words of a slot. A slot has two cache lines, because processors prefetch lines in pairs. So a pin of one
 /// thread does not slow another thread's pin.
