@@ -141,7 +141,7 @@ mod tests {
     const OWNER: Owner = Owner { mode: 0o600, uid: 0, gid: 0 };
     const TIME: Time = Time::new(5, 0);
 
-    /// A volume whose service was killed, with a log of one session.
+    /// A volume whose service was killed, with the logs of two sessions.
     struct Killed {
         place: tempfile::TempDir,
         log: File,
@@ -152,6 +152,8 @@ mod tests {
         generation: u64,
         /// Position after the last entry.
         tail: u64,
+        /// The log of the other session, and the position after its last entry.
+        other: (File, u64),
     }
 
     impl Killed {
@@ -169,20 +171,31 @@ mod tests {
                 engine.apply(&op).expect("room");
                 id
             };
-            let (file, _) = (make(b"file"), make(b"key"));
+            let [file, ..] = [&b"file"[..], b"key", b"other"].map(make);
             let reserved = [(); 2].map(|()| engine.reserve(Kind::File).expect("room"));
             reserved.iter().for_each(|&id| engine.unreserve(id));
             let generation = engine.generations_for_log().expect("few are used").start;
             let table = LogTable::create(&path).expect("room");
-            let key = SessionKey::new(1, 1, 3);
-            let log = table.begin(key, who).expect("room").expect("few groups");
-            table.set_granted(key, LogGrant::Parts);
-            table.set_generations(key, &(generation..generation + 2));
-            Killed { place, log, file, root, reserved, generation, tail: 0 }
+            let begin = |place, generations| {
+                let key = SessionKey::new(1, 1, place);
+                let log = table.begin(key, who).expect("room").expect("few groups");
+                table.set_granted(key, LogGrant::Parts);
+                table.set_generations(key, &generations);
+                log
+            };
+            let log = begin(3, generation..generation + 2);
+            let other = (begin(4, generation + 2..generation + 3), 0);
+            Killed { place, log, file, root, reserved, generation, tail: 0, other }
         }
 
         fn path(&self) -> PathBuf {
             self.place.path().join("v")
+        }
+
+        /// Makes the following calls append to the log of the other session.
+        fn swap_logs(&mut self) {
+            std::mem::swap(&mut self.log, &mut self.other.0);
+            std::mem::swap(&mut self.tail, &mut self.other.1);
         }
 
         fn append_bytes(&mut self, entry: EntryHead, op: &[u8]) {
@@ -306,6 +319,10 @@ mod tests {
             killed.create(b"new", 1);
             killed.unlink(b"moved", first);
             killed.rename(b"new", b"last", second);
+            killed.swap_logs();
+            for data in [b"one", b"two"] {
+                killed.put(b"other", data);
+            }
             let observer = Rc::new(FailAtCall { left: Cell::new(calls), is_kill });
             let opened = host::observed_by(observer.clone(), || killed.open().map(drop));
             failed += u32::from(opened.is_err());
@@ -318,12 +335,20 @@ mod tests {
             assert_eq!([&b"new"[..], b"moved", b"last"].map(id_of), [None, None, Some(second)]);
             assert_eq!(bytes_of(&engine, b"last"), b"new");
             assert_eq!(engine.birth(second).expect("alive").generation, killed.generation + 1);
+            assert_eq!(bytes_of(&engine, b"other"), b"two");
             assert_is_clean(&engine);
             let path = killed.path();
-            assert!(!path.join("sessions").exists() && !path.join("log-003").exists());
-            let mut last = [0; 8];
-            killed.log.read_exact_at(&mut last, FINAL_WORD as u64 * 8).expect("a log");
-            assert_eq!(u64::from_le_bytes(last), killed.tail + 1, "the client learns that all is applied");
+            assert!(["sessions", "log-003", "log-004"].iter().all(|name| !path.join(name).exists()));
+            for _ in 0..2 {
+                let mut last = [0; 8];
+                killed.log.read_exact_at(&mut last, FINAL_WORD as u64 * 8).expect("a log");
+                assert_eq!(
+                    u64::from_le_bytes(last),
+                    killed.tail + 1,
+                    "the client learns that all is applied"
+                );
+                killed.swap_logs();
+            }
             if opened.is_ok() && (1..u32::MAX).contains(&observer.left.get()) {
                 break;
             }

@@ -34,26 +34,14 @@ impl SpaceContext {
     pub(crate) fn new(medium: Arc<Medium>, geometry: Geometry, groups: u64) -> Result<SpaceContext> {
         let end = geometry.end_of_groups(groups);
         let chunks = ChunkMap::read(&medium, &geometry, end)?;
-        Ok(SpaceContext {
-            medium,
-            geometry,
-            chunks,
-            end_of_used_groups: Arc::new(AtomicU64::new(end)),
-            follows_owner: None,
-        })
+        Ok(SpaceContext::with_chunks(medium, geometry, chunks, end))
     }
 
     /// Returns the context of a volume whose tables may be damaged. This context treats all groups as in use.
     pub(crate) fn of_damaged(medium: Arc<Medium>, geometry: Geometry) -> Result<SpaceContext> {
         let end = geometry.end_of_groups(geometry.groups());
         let chunks = ChunkMap::read_possible(&medium, &geometry, end)?;
-        Ok(SpaceContext {
-            medium,
-            geometry,
-            chunks,
-            end_of_used_groups: Arc::new(AtomicU64::new(end)),
-            follows_owner: None,
-        })
+        Ok(SpaceContext::with_chunks(medium, geometry, chunks, end))
     }
 
     /// Returns the context of a volume that another process changes.
@@ -64,13 +52,13 @@ impl SpaceContext {
         }
         let end = geometry.end_of_groups(groups);
         let chunks = ChunkMap::read_possible(&medium, &geometry, end)?;
-        Ok(SpaceContext {
-            medium,
-            geometry,
-            chunks,
-            end_of_used_groups: Arc::new(AtomicU64::new(end)),
-            follows_owner: Some(Arc::default()),
-        })
+        let follows_owner = Some(Arc::default());
+        Ok(SpaceContext { follows_owner, ..SpaceContext::with_chunks(medium, geometry, chunks, end) })
+    }
+
+    fn with_chunks(medium: Arc<Medium>, geometry: Geometry, chunks: ChunkMap, end: u64) -> SpaceContext {
+        let end_of_used_groups = Arc::new(AtomicU64::new(end));
+        SpaceContext { medium, geometry, chunks, end_of_used_groups, follows_owner: None }
     }
 
     /// Reads the number of groups in use and the header chunks again. If this number is unreadable or

@@ -170,6 +170,44 @@ fn damaged_logs_end_only_their_grant() {
     served.stop();
 }
 
+/// Clients change the words of their logs while the service gives them grants. The logs end, and no part of
+/// the volume stays with a session.
+#[test]
+fn closed_logs_hold_no_parts() {
+    let (mut served, [files, _other]) = Served::with_clients(256 << 20);
+    // About half of such sessions change the word between the two steps of the service that matter.
+    let sessions = [(); 8].map(|()| RawSession::open(&served));
+    for (number, session) in (b'0'..).zip(&sessions) {
+        let (dir, name, id) = (session.root, &[number], session.reserve(Kind::File));
+        let content = Content::Empty;
+        assert_eq!(session.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: TIME }), 0);
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let word = &session.lanes.words()[LOG_TAIL];
+                while !is_done.load(Ordering::SeqCst) {
+                    word.store(4, Ordering::SeqCst);
+                }
+            });
+            let _end = SetOnDrop(&is_done);
+            for _ in 0..200 {
+                // The requests of another client keep the grant of the volume away.
+                files.statvfs("/".into()).unwrap();
+                let write = Op::Write { id, offset: 0, data: &[5], set_ids: SetIds::Keep, time: TIME };
+                assert_eq!(session.apply(&write), 0);
+            }
+        });
+        assert_ne!(session.lanes.words()[LOG_FAILED].load(Ordering::SeqCst), 0);
+    }
+    // The parts are the last words of the board.
+    let (board, mut parts) = (&sessions[0].files[1], vec![0; 8 << 16]);
+    let start = board.metadata().unwrap().len() - parts.len() as u64;
+    board.read_exact_at(&mut parts, start).unwrap();
+    assert!(parts.iter().all(|&byte| byte == 0));
+    drop((files, sessions));
+    served.stop();
+}
+
 /// A client that goes on to append to a sealed log changes nothing.
 #[test]
 fn appends_to_a_sealed_log_change_nothing() {

@@ -158,11 +158,9 @@ fn clients_that_share_an_object_make_each_change_once() {
         writers.into_iter().for_each(|it| it.join().unwrap());
         drop(clients);
         let engine = served.end();
-        let id = engine.lookup(engine.root(), b"egg").unwrap().unwrap();
-        let mut bytes = [9; 64];
-        let count = engine.read(id, 0, &mut bytes).unwrap();
-        let of = |number: u8| bytes[3..count].iter().filter(|&&byte| byte == number).count();
-        assert_eq!((count, [0, 1].map(of)), (11, [4; 2]));
+        let bytes = bytes_of(&engine, b"egg");
+        let of = |number: u8| bytes[3..].iter().filter(|&&byte| byte == number).count();
+        assert_eq!((bytes.len(), [0, 1].map(of)), (11, [4; 2]));
         assert_eq!(number_of(&engine, b"latest"), Some(3));
         for own in [b"a0", b"a3", b"b0", b"b3"] {
             assert_eq!(number_of(&engine, own), None);
@@ -202,11 +200,8 @@ fn appends_beside_puts_leave_no_hole() {
         appending.join().unwrap();
         putting.join().unwrap();
         drop(appender);
-        let engine = served.end();
-        let id = engine.lookup(engine.root(), b"egg").unwrap().unwrap();
-        let mut bytes = [0; 64];
-        let count = engine.read(id, 0, &mut bytes).unwrap();
-        let rest = bytes[..count].strip_prefix(b"value");
+        let bytes = bytes_of(&served.end(), b"egg");
+        let rest = bytes.strip_prefix(b"value");
         assert!(rest.is_some_and(|rest| rest.iter().all(|&byte| byte == b'+')), "{bytes:?}");
     });
 }
@@ -238,10 +233,8 @@ fn client_that_stays_makes_each_append_once() {
         leave.join().unwrap();
         let engine = served.end();
         for (name, count) in NAMES.into_iter().zip([14, 8]) {
-            let id = engine.lookup(engine.root(), name).unwrap().unwrap();
-            let mut bytes = [0; 64];
-            let length = engine.read(id, 0, &mut bytes).unwrap();
-            let appended = bytes[..length].strip_prefix(name).unwrap();
+            let bytes = bytes_of(&engine, name);
+            let appended = bytes.strip_prefix(name).unwrap();
             let pluses = appended.iter().filter(|&&byte| byte == b'+').count();
             assert_eq!((appended.len(), pluses), (count, 8), "{bytes:?}");
         }
@@ -291,11 +284,9 @@ fn each_append_is_made_once() {
             }
         });
         let engine = served.end();
-        let id = engine.lookup(engine.root(), b"egg").unwrap().unwrap();
-        let mut bytes = [9; 64];
-        let count = engine.read(id, 0, &mut bytes).unwrap();
-        assert_eq!((count, &bytes[..3]), (12, &b"egg"[..]));
-        let of = |number: u8| bytes[3..count].iter().filter(|&&byte| byte == number).count();
+        let bytes = bytes_of(&engine, b"egg");
+        assert_eq!((bytes.len(), &bytes[..3]), (12, &b"egg"[..]));
+        let of = |number: u8| bytes[3..].iter().filter(|&&byte| byte == number).count();
         assert_eq!([0, 1, 2].map(of), [3; 3]);
     });
 }

@@ -170,8 +170,14 @@ fn repeated<T>(mut call: impl FnMut() -> eyrie_engine::Result<T>) -> T {
 
 /// Asserts that the file `name` has its name as its bytes, once.
 fn assert_file(engine: &impl Engine, name: &[u8]) {
+    assert_eq!(bytes_of(engine, name), name);
+}
+
+/// Returns the bytes of a file in the root directory, at most 64.
+fn bytes_of(engine: &impl Engine, name: &[u8]) -> Vec<u8> {
     let id = engine.lookup(engine.root(), name).unwrap().expect("the call that made it has returned");
-    let mut bytes = [0; 64];
+    let mut bytes = vec![0; 64];
     let count = engine.read(id, 0, &mut bytes).unwrap();
-    assert_eq!(&bytes[..count], name);
+    bytes.truncate(count);
+    bytes
 }
