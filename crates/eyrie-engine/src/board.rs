@@ -49,7 +49,7 @@ const ORPHANS: usize = SESSIONS + MOST_SESSIONS;
 /// First of the words with the sessions that hold the grants of the parts.
 const PART_GRANTS: usize = ORPHANS + STRIPES / 64;
 /// Number of parts of a volume.
-const PARTS: usize = if cfg!(feature = "shuttle") { 1 << 10 } else { 1 << 16 };
+pub(crate) const PARTS: usize = if cfg!(feature = "shuttle") { 1 << 10 } else { 1 << 16 };
 /// Number of neighbouring objects whose parts a session gets together.
 const NEIGHBOURS: usize = if cfg!(feature = "shuttle") { 1 } else { 64 };
 /// The result of [`Board::granted_to`] while sessions hold grants of parts.
@@ -231,14 +231,11 @@ impl Board {
         self.word_to_store(PART_GRANTS + part).store(key.map_or(0, SessionKey::raw), Ordering::SeqCst);
     }
 
-    /// Takes back the grants of all parts of a session. Before this call, the caller has applied its log.
-    pub fn take_parts(&self, key: SessionKey) {
-        for word in &self.memory.words()[PART_GRANTS..][..PARTS] {
-            if word.load(Ordering::Relaxed) == key.0 {
-                announce_store();
-                word.store(0, Ordering::SeqCst);
-            }
-        }
+    /// Returns the parts whose grants a session holds.
+    pub fn parts_of(&self, key: SessionKey) -> impl Iterator<Item = usize> + '_ {
+        let words = &self.memory.words()[PART_GRANTS..][..PARTS];
+        let held = words.iter().enumerate().filter(move |(_, word)| word.load(Ordering::Relaxed) == key.0);
+        held.map(|(part, _)| part)
     }
 
     /// True if a session holds the grant of the part with this object.

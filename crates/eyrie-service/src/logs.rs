@@ -28,7 +28,7 @@ use eyrie_client::protocol::{LOG_APPLIED, LOG_FAILED};
 use eyrie_engine::access::Credentials;
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::change_log::{LogError, LogReader, RING_BYTES, storage_of_entry};
-use eyrie_engine::scm::{LoggedEntry, Scm};
+use eyrie_engine::scm::{BEYOND_BUDGET, LoggedEntry, Scm};
 use eyrie_engine::volume::LogTable;
 use eyrie_engine::{Error, ObjectId, Op, Result};
 use eyrie_medium::rules::{SafetyRule, broken};
@@ -323,8 +323,8 @@ impl Logs {
         if is_smaller && !(self.apply_all(engine, clock, number) && self.open.contains(&number)) {
             return false;
         }
-        if let Some(log) = self.logs.get_mut(&number) {
-            log.set_budget(budget);
+        if let (Some(log), Some(table)) = (self.logs.get_mut(&number), &self.table) {
+            log.set_budget(table, budget);
             engine.promise_storage(others + budget);
         }
         is_smaller
@@ -349,10 +349,17 @@ impl Logs {
             let entry = LoggedEntry { who, head, op, now: clock.next(), holder, is_of_dead_service: false };
             let needed = *storage + storage_of_entry(head.bytes.into());
             let new = Cell::new(None);
-            let applied_entry = engine.apply_logged(&entry, |id, generation| {
+            let may_use = |id, generation| {
                 new.set(Some(id));
                 lock(reserved).contains(&id) && generations.contains(&generation)
-            });
+            };
+            // The storage beyond the budget may be promised to another user.
+            let applied_entry = if needed <= limit_of_storage || broken(SafetyRule::EntriesKeepToTheirBudget)
+            {
+                engine.apply_logged(&entry, may_use)
+            } else {
+                Err(BEYOND_BUDGET)
+            };
             match applied_entry {
                 Ok(None) => {}
                 Ok(Some(id)) => {
@@ -360,8 +367,8 @@ impl Logs {
                     generations.start = head.detail + 1;
                     table.set_generations(*key, generations);
                 }
-                // A client that keeps to its budget finds storage, as soon as nobody holds storage back.
-                Err(Error::NoSpace) if may_wait && !*is_useless && needed <= limit_of_storage => {
+                // The entry finds storage as soon as nobody holds storage back.
+                Err(Error::NoSpace) if may_wait && !*is_useless => {
                     is_full = true;
                     return false;
                 }

@@ -4,15 +4,17 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use eyrie::{Credentials, Errno, File, Files, Posix, PosixExt};
 use eyrie_medium::shared::observe_stores;
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
 use serde_json::Value;
 
 use crate::Sandbox;
@@ -25,6 +27,13 @@ const RING: u64 = 4096;
 /// Size of the slot of a session in the table of logs, and the offset of its grant in the slot.
 const SLOT_BYTES: u64 = 4096;
 const GRANTED: u64 = 32;
+/// Offset of the budget of a log in the slot of its session.
+const BUDGET: u64 = 56;
+/// Offset and size of the keys of the sessions that hold the parts, in the table of logs.
+const HOLDERS: u64 = 256 * SLOT_BYTES;
+const HOLDERS_BYTES: u64 = 8 << 16;
+/// A user other than root.
+const USER: u32 = 65_534;
 /// The values of a grant: none, for parts of the volume, and for the whole volume.
 const NOTHING: u64 = 0;
 const PARTS: u64 = 1;
@@ -379,6 +388,76 @@ fn programs_in_separate_directories_need_no_service() {
         let [first, second] = programs;
         drop(first);
         second.end(service, &sandbox);
+    }
+}
+
+/// Runs `work` in a thread of another user. Returns `None` if this process may not become that user.
+fn as_user<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    let user = Uid::from_raw(USER);
+    let run = || set_thread_res_uid(None, user, None).is_ok().then(work);
+    std::thread::scope(|scope| scope.spawn(run).join().unwrap())
+}
+
+/// Two programs of different users log changes while the service is suspended. The service is killed, and the
+/// next owner makes the changes of both.
+#[test]
+fn logged_changes_of_two_users_outlive_the_service() {
+    let sandbox = Sandbox::with_volume("512M");
+    fs::set_permissions(sandbox.path("."), Permissions::from_mode(0o755)).unwrap();
+    let service = Service::start_with(&sandbox, &["--allow-user", &USER.to_string()]);
+    let own = Program::start(&sandbox);
+    for dir in DIRS {
+        own.files.mkdir(dir.into(), 0o777).unwrap();
+        own.files.chmod(dir.into(), 0o777).unwrap();
+    }
+    let Some(foreign) = as_user(|| Program::start(&sandbox)) else {
+        eprintln!("NOT TESTED: this user cannot run programs as another user");
+        return own.end(service, &sandbox);
+    };
+    let change = |round| {
+        change_directory(&own, DIRS[0], round);
+        as_user(|| change_directory(&foreign, DIRS[1], round));
+    };
+    let mut round = 0;
+    while round < 10 || !grants(&sandbox).starts_with(&[PARTS, PARTS]) {
+        change(round);
+        round += 1;
+        assert!(round < 1000, "the programs never hold grants at the same time");
+    }
+    service.suspend();
+    change(round);
+    service.kill();
+    let service = Service::start(&sandbox);
+    for (dir, user) in DIRS.into_iter().zip([0, USER]) {
+        assert_eq!(own.files.read_dir(dir).unwrap().count(), 18 * (round as usize + 1));
+        let written = format!("{dir}/new5-{round}");
+        assert_eq!(own.files.read(&written).unwrap(), b"written");
+        assert_eq!(own.files.metadata(&written).unwrap().uid, user);
+    }
+    drop(foreign);
+    own.end(service, &sandbox);
+}
+
+/// The next owner makes no changes whose objects the session did not hold, and no changes beyond the budget
+/// of the log, as the table of the logs has them.
+#[test]
+fn left_entries_need_grants_and_budgets() {
+    for (offset, bytes) in [(HOLDERS, HOLDERS_BYTES), (BUDGET, 8), (SLOT_BYTES + BUDGET, 8)] {
+        let mut holders = TwoHolders::start("512M");
+        // This call makes the service apply all earlier changes.
+        holders.programs[0].volume.stats();
+        holders.service.suspend();
+        holders.change();
+        let TwoHolders { sandbox, service, programs, rounds } = holders;
+        service.kill();
+        let table = fs::OpenOptions::new().write(true).open(sandbox.path("vol/sessions")).unwrap();
+        table.write_all_at(&vec![0; bytes as usize], offset).unwrap();
+        let is_made = |dir: &str| {
+            sandbox.succeed(["ls", &format!("vol:{dir}")]).lines().count() == 18 * rounds as usize
+        };
+        let expected = [offset == SLOT_BYTES + BUDGET, offset == BUDGET];
+        assert_eq!(DIRS.map(is_made), expected, "{offset}");
+        drop(programs);
     }
 }
 

@@ -1,9 +1,11 @@
 //! The table of the change logs of a service, and the files of the logs.
 //!
 //! The file `sessions` in the directory of the volume has a slot for each place of a session on the board. A
-//! slot has the key of the session, the position up to which its log is applied, its user, its grant, and the
-//! generations for its new objects. The key is stored last and cleared first, so a slot with a key is whole.
-//! The service maps the table, and gives no client access to it.
+//! slot has the key of the session, the position up to which its log is applied, its user, its grant, the
+//! generations for its new objects, and the storage that its entries may need. The key is stored last and
+//! cleared first, so a slot with a key is whole. After the slots, the file has the key of the session that
+//! holds the grant of each part, as the board has. So the next owner checks entries as the service does. The
+//! service maps the table, and gives no client access to it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,7 +20,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::place::HostPlace;
 use crate::access::Credentials;
-use crate::board::{MOST_SESSIONS, SessionKey};
+use crate::board::{MOST_SESSIONS, PARTS, SessionKey};
 use crate::change_log::{CLOSED_WORD, FAILED_WORD, FINAL_WORD, LOG_FILE_BYTES, TAIL_WORD};
 use crate::{Error, Result};
 
@@ -35,9 +37,14 @@ const GRANTED: usize = 4;
 /// The next number that the log may give to a new object, and the end of these numbers.
 const GENERATION: usize = 5;
 const GENERATIONS_END: usize = 6;
-const FIRST_GROUP: usize = 7;
+/// The storage that the entries of the log that are not applied may need, in bytes.
+const BUDGET: usize = 7;
+const FIRST_GROUP: usize = 8;
 /// Largest number of supplementary groups of a user who can have a log.
 const GROUPS_MAX: usize = SLOT_WORDS - FIRST_GROUP;
+/// First of the words with the sessions that hold the grants of the parts.
+const HOLDERS: usize = MOST_SESSIONS * SLOT_WORDS;
+const TABLE_BYTES: usize = (HOLDERS + PARTS) * 8;
 
 /// A slot of the table.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -105,17 +112,16 @@ impl LogTable {
     /// # Errors
     /// `Fault`.
     pub fn create(directory: &Path) -> Result<LogTable> {
-        let bytes = MOST_SESSIONS * SLOT_BYTES;
         let path = directory.join(TABLE);
         let mut options = private_file_options();
         let file = host::open(options.create(true).truncate(true), &path)
             .map_err(|source| io_fault("making the table of the change logs", source))?;
         let mode = rustix::fs::FallocateFlags::empty();
-        host::call(|| rustix::fs::fallocate(&file, mode, 0, bytes as u64)).map_err(
+        host::call(|| rustix::fs::fallocate(&file, mode, 0, TABLE_BYTES as u64)).map_err(
             |errno: rustix::io::Errno| io_fault("making the table of the change logs", errno.into()),
         )?;
         give_to_owner(&file, directory);
-        let slots = SharedMemory::map_own(file.into(), bytes, SharedAccess::ReadWrite)?;
+        let slots = SharedMemory::map_own(file.into(), TABLE_BYTES, SharedAccess::ReadWrite)?;
         // The path is absolute, because the service may change its working directory.
         let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         Ok(LogTable { slots, directory })
@@ -147,6 +153,7 @@ impl LogTable {
         self.store(place, GRANTED, 0);
         self.store(place, GENERATION, 0);
         self.store(place, GENERATIONS_END, 0);
+        self.store(place, BUDGET, 0);
         self.store(place, IDS, u64::from(who.uid()) | u64::from(who.gid()) << 32);
         self.store(place, GROUPS, groups.len() as u64);
         for (number, &group) in groups.iter().enumerate() {
@@ -175,6 +182,19 @@ impl LogTable {
         self.store(key.place(), GENERATIONS_END, numbers.end);
     }
 
+    /// Notes the storage that the entries of a log may need from now on, in bytes. Callers note a larger
+    /// budget before the client uses it, and a smaller one after all entries are applied.
+    pub fn set_budget(&self, key: SessionKey, bytes: u64) {
+        self.store(key.place(), BUDGET, bytes);
+    }
+
+    /// Notes the session that holds the grant of a part. Callers note it before the client appends an entry
+    /// with an object of the part, and `None` after the entries of the holder are applied.
+    pub fn set_holder(&self, part: usize, key: Option<SessionKey>) {
+        let holder = key.map_or(0, SessionKey::raw);
+        self.slots.word_to_store(HOLDERS + part).store(holder, Ordering::Release);
+    }
+
     /// Removes the log of a session. The caller has applied all its entries.
     pub fn end(&self, key: SessionKey) {
         self.store(key.place(), KEY, 0);
@@ -187,7 +207,7 @@ impl Drop for LogTable {
     fn drop(&mut self) {
         // If all sessions have ended, all logs are applied, and the table is removed. A table with a key
         // stays for the next owner.
-        let words = self.slots.words();
+        let words = &self.slots.words()[..HOLDERS];
         if words.chunks(SLOT_WORDS).all(|slot| slot[KEY].load(Ordering::Relaxed) == 0) {
             let _ = host::call(|| fs::remove_file(self.directory.join(TABLE)));
         }
@@ -196,6 +216,9 @@ impl Drop for LogTable {
 
 /// A log that a dead service has left.
 pub(crate) struct LeftLog {
+    /// The session of the log, if its entries need the grants of their objects. `None` if the session held
+    /// the grant of the volume.
+    pub(crate) holder: Option<SessionKey>,
     /// The file of the log.
     pub(crate) file: File,
     /// The user of the log.
@@ -204,21 +227,31 @@ pub(crate) struct LeftLog {
     pub(crate) applied: u64,
     /// The numbers that the log may give to new objects.
     pub(crate) generations: Range<u64>,
+    /// The storage that the entries may need, in bytes.
+    pub(crate) budget: u64,
     table: File,
     place: usize,
 }
 
+/// The logs that a dead service has left.
+#[derive(Default)]
+pub(crate) struct LeftLogs {
+    pub(crate) logs: Vec<LeftLog>,
+    /// The parts that the sessions of these logs held.
+    pub(crate) parts: Vec<(usize, SessionKey)>,
+}
+
 /// Returns the logs that a dead service has left in the directory of a volume. `owner` is the number of the
 /// present owner. If `to_change` is false, the files are opened only for reading.
-pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Result<Vec<LeftLog>> {
-    let HostPlace::Directory(directory) = place else { return Ok(Vec::new()) };
+pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Result<LeftLogs> {
+    let HostPlace::Directory(directory) = place else { return Ok(LeftLogs::default()) };
     let mut options = private_file_options();
     options.write(to_change);
     let failed = |source| io_fault("reading the change logs of the volume", source);
     let table = match host::open(&options, directory.join(TABLE)) {
         Ok(table) => table,
         Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
-            return Ok(Vec::new());
+            return Ok(LeftLogs::default());
         }
         Err(error) => return Err(failed(error)),
     };
@@ -230,9 +263,9 @@ pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Re
             // A key of an owner after this one shows that the table belongs to a later state of the volume.
             Ok(()) if slot.0[KEY] != 0 && SessionKey::from_raw(slot.0[KEY]).is_after_owner(owner) => {
                 tracing::error!("the change logs belong to a later state of the volume");
-                return Ok(Vec::new());
+                return Ok(LeftLogs::default());
             }
-            Ok(()) if slot.0[KEY] != 0 && slot.0[GRANTED] != 0 => {}
+            Ok(()) if slot.0[KEY] != 0 && slot.0[GRANTED] != LogGrant::Nothing as u64 => {}
             // A service that died while it made the table had no client yet.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
             Ok(()) => continue,
@@ -247,11 +280,29 @@ pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Re
         let count = (slot.0[GROUPS] as usize).min(GROUPS_MAX);
         let groups: Vec<u32> = slot.0[FIRST_GROUP..][..count].iter().map(|&group| group as u32).collect();
         let who = Credentials::new(slot.0[IDS] as u32, (slot.0[IDS] >> 32) as u32, &groups);
-        let table = host::try_clone(&table).map_err(failed)?;
-        let generations = slot.0[GENERATION]..slot.0[GENERATIONS_END];
-        logs.push(LeftLog { file, who, applied: slot.0[APPLIED], generations, table, place: session_place });
+        logs.push(LeftLog {
+            holder: (slot.0[GRANTED] != LogGrant::Whole as u64).then_some(SessionKey::from_raw(slot.0[KEY])),
+            file,
+            who,
+            applied: slot.0[APPLIED],
+            generations: slot.0[GENERATION]..slot.0[GENERATIONS_END],
+            budget: slot.0[BUDGET],
+            table: host::try_clone(&table).map_err(failed)?,
+            place: session_place,
+        });
     }
-    Ok(logs)
+    let parts = if logs.iter().any(|log| log.holder.is_some()) { holders(&table)? } else { Vec::new() };
+    Ok(LeftLogs { logs, parts })
+}
+
+/// Returns the parts of the volume that sessions held, from the table of their logs.
+fn holders(table: &File) -> Result<Vec<(usize, SessionKey)>> {
+    let mut keys = vec![0_u64; PARTS];
+    host::read_exact_at(table, keys.as_mut_bytes(), HOLDERS as u64 * 8)
+        .map_err(|source| io_fault("reading the table of the change logs", source))?;
+    let is_held = |&(_, key): &(usize, u64)| key != 0;
+    let held = keys.into_iter().enumerate().filter(is_held);
+    Ok(held.map(|(part, key)| (part, SessionKey::from_raw(key))).collect())
 }
 
 /// True if a dead service has left a table of logs in the directory of a volume.
@@ -264,7 +315,7 @@ pub fn has_unapplied_entries(volume: &Path) -> bool {
     // Every log counts, even one of a later owner.
     let logs = left_logs(HostPlace::of(volume), false, u64::MAX);
     let has_entry = |log: &LeftLog| log.tail(false).map_or(true, |tail| tail > log.applied);
-    logs.map_or(true, |logs| logs.iter().any(has_entry))
+    logs.map_or(true, |left| left.logs.iter().any(has_entry))
 }
 
 /// Removes the table and all logs. The caller has applied all their entries.

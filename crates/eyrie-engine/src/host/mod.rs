@@ -19,7 +19,7 @@ mod place;
 mod resize;
 mod segment;
 
-pub(crate) use change_logs::{LeftLog, has_left_logs, left_logs, remove_left};
+pub(crate) use change_logs::{LeftLog, LeftLogs, has_left_logs, left_logs, remove_left};
 pub use change_logs::{LogGrant, LogTable, has_unapplied_entries, provision_log};
 pub use directory::create_from;
 pub(crate) use lock::{Hold, Sharing};

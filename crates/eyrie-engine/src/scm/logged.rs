@@ -12,6 +12,8 @@ use crate::op::encode::decode_unsummed;
 use crate::{AttributeChange, Engine, Error, ObjectId, Op, RenameMode, Result, Time};
 
 const NOT_LOGGED: Error = Error::Invalid("an Op that is not logged");
+/// The error of an entry that may need more storage than is left of the budget of its log.
+pub const BEYOND_BUDGET: Error = Error::Invalid("an entry beyond the budget of its log");
 
 /// An entry of a change log.
 #[derive(Clone, Copy, Debug)]

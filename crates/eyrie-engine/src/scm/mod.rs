@@ -63,7 +63,7 @@ use crate::volume::{Volume, VolumeView};
 use crate::{Error, ObjectId, Result};
 pub use handover::RequestOutcome;
 use locks::Locks;
-pub use logged::{LoggedEntry, sets_only_times};
+pub use logged::{BEYOND_BUDGET, LoggedEntry, sets_only_times};
 use opens::Opens;
 use quotas::Quotas;
 use summaries::Summaries;

@@ -7,9 +7,9 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::{Addr, Fault};
 
 use super::Scm;
-use super::logged::LoggedEntry;
+use super::logged::{BEYOND_BUDGET, LoggedEntry};
 use crate::change_log::{LogError, LogReader, RING_BYTES, storage_of_entry};
-use crate::host::{HostPlace, LeftLog, left_logs, remove_left};
+use crate::host::{HostPlace, LeftLog, LeftLogs, left_logs, remove_left};
 use crate::{Engine, Error, Result};
 
 impl Scm {
@@ -18,7 +18,11 @@ impl Scm {
     /// the logs to the copy of the volume, and leaves the files of the logs as they are.
     pub(super) fn replay_logs(&self, place: HostPlace<'_>, to_change: bool) -> Result<()> {
         let mut reader = LogReader::default();
-        let logs = left_logs(place, to_change, self.volume.owner_number()?)?;
+        let LeftLogs { logs, parts } = left_logs(place, to_change, self.volume.owner_number()?)?;
+        // The sessions of several users may have left logs. The board has the grants of these sessions until
+        // their entries are applied, so no user's entries change the objects of another user's entries.
+        let board = self.volume.board();
+        parts.iter().for_each(|&(part, key)| board.give_part(part, Some(key)));
         if !logs.is_empty() {
             // A log may have changes of an object that had lost its last name. The header of this object is
             // free now. This call clears the header, so that no entry changes the object.
@@ -28,7 +32,7 @@ impl Scm {
         let mut left = Vec::new();
         for log in logs {
             let tail = log.tail(to_change)?;
-            let needed = storage_of_entries(&mut reader, &log, tail);
+            let needed = storage_of_entries(&mut reader, &log, tail).min(log.budget);
             left.push((log, tail, needed));
         }
         let mut promised: u64 = left.iter().map(|(_, _, needed)| needed).sum();
@@ -38,6 +42,7 @@ impl Scm {
             promised -= needed;
         }
         self.promise_storage(0);
+        parts.iter().for_each(|&(part, _)| board.give_part(part, None));
         if to_change {
             remove_left(place);
         }
@@ -46,11 +51,19 @@ impl Scm {
 
     fn replay_log(&self, reader: &mut LogReader, log: &LeftLog, tail: u64, to_change: bool) -> Result<()> {
         let (mut applied, mut noted, mut failed) = (log.applied, Ok(()), false);
+        let mut storage = 0;
         let generations = Cell::new(log.generations.start);
         let read = reader.read(&log.file, log.applied, tail, RING_BYTES, |position, head, op| {
             let now = SystemTime::now().into();
-            let entry = LoggedEntry { who: &log.who, head, op, now, holder: None, is_of_dead_service: true };
-            if let Err(error) = self.apply_left(log, &entry, &generations)
+            let holder = log.holder.filter(|_| !broken(SafetyRule::ReplayComparesHeldParts));
+            let entry = LoggedEntry { who: &log.who, head, op, now, holder, is_of_dead_service: true };
+            storage += storage_of_entry(head.bytes.into());
+            let made = if storage <= log.budget || broken(SafetyRule::ReplayKeepsToTheBudget) {
+                self.apply_left(log, &entry, &generations)
+            } else {
+                Err(BEYOND_BUDGET)
+            };
+            if let Err(error) = made
                 && !std::mem::replace(&mut failed, true)
             {
                 tracing::error!(%error, "a logged change of a client could not be made");
@@ -129,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::access::Credentials;
-    use crate::board::SessionKey;
+    use crate::board::{SessionKey, part_of};
     use crate::change_log::{
         ENTRY_HEAD_BYTES, EntryHead, FINAL_WORD, HEAD_BYTES, LOG_FILE_BYTES, NO_DETAIL, TAIL_WORD,
     };
@@ -140,20 +153,30 @@ mod tests {
 
     const OWNER: Owner = Owner { mode: 0o600, uid: 0, gid: 0 };
     const TIME: Time = Time::new(5, 0);
+    /// Size of the slot of a session in the table of the logs, and offsets in the slot.
+    const SLOT_BYTES: usize = 4096;
+    const APPLIED: usize = 8;
+    const BUDGET: usize = 56;
 
     /// A volume whose service was killed, with the logs of two sessions.
     struct Killed {
         place: tempfile::TempDir,
         log: File,
         file: ObjectId,
-        root: ObjectId,
+        /// The directory of the session's names: the root, or `nest` for the other session.
+        dir: ObjectId,
         /// Ids that a client had reserved, and the first generation that it may use.
         reserved: [ObjectId; 2],
         generation: u64,
         /// Position after the last entry.
         tail: u64,
-        /// The log of the other session, and the position after its last entry.
-        other: (File, u64),
+        /// The log of the other session, the position after its last entry, and its directory.
+        other: (File, u64, ObjectId),
+    }
+
+    /// The key of the session with this place on the board.
+    fn key(place: usize) -> SessionKey {
+        SessionKey::new(1, 1, place)
     }
 
     impl Killed {
@@ -164,28 +187,37 @@ mod tests {
             let path = place.path().join("v");
             let engine = Scm::create(&path, Some(8 << 20), &options, OWNER, TIME).expect("a volume");
             let root = engine.root();
-            let make = |name| {
-                let id = engine.reserve(Kind::File).expect("room");
-                let content = Content::Empty;
-                let op = Op::Create { dir: root, name, id, owner: OWNER, content, time: TIME };
-                engine.apply(&op).expect("room");
+            let make = |dir, name, kind| {
+                let (id, content) = (engine.reserve(kind).expect("room"), Content::Empty);
+                engine.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: TIME }).expect("room");
                 id
             };
-            let [file, ..] = [&b"file"[..], b"key", b"other"].map(make);
+            let [file, value] = [b"file", &b"key"[..]].map(|name| make(root, name, Kind::File));
+            let nest = make(root, b"nest", Kind::Directory);
+            let other = make(nest, b"other", Kind::File);
             let reserved = [(); 2].map(|()| engine.reserve(Kind::File).expect("room"));
             reserved.iter().for_each(|&id| engine.unreserve(id));
             let generation = engine.generations_for_log().expect("few are used").start;
             let table = LogTable::create(&path).expect("room");
-            let begin = |place, generations| {
-                let key = SessionKey::new(1, 1, place);
+            let begin = |place, generations, objects: &[ObjectId]| {
+                let key = key(place);
                 let log = table.begin(key, who).expect("room").expect("few groups");
                 table.set_granted(key, LogGrant::Parts);
                 table.set_generations(key, &generations);
+                table.set_budget(key, 16 << 20);
+                objects.iter().for_each(|&id| table.set_holder(part_of(id), Some(key)));
                 log
             };
-            let log = begin(3, generation..generation + 2);
-            let other = (begin(4, generation + 2..generation + 3), 0);
-            Killed { place, log, file, root, reserved, generation, tail: 0, other }
+            let held = [root, file, value, reserved[0], reserved[1]];
+            let log = begin(3, generation..generation + 2, &held);
+            let other = (begin(4, generation + 2..generation + 3, &[nest, other]), 0, nest);
+            Killed { place, log, file, dir: root, reserved, generation, tail: 0, other }
+        }
+
+        /// Changes the table of the logs.
+        fn change_table(&self, offset: usize, value: u64) {
+            let table = File::options().write(true).open(self.path().join("sessions")).expect("a table");
+            table.write_all_at(&value.to_le_bytes(), offset as u64).expect("room");
         }
 
         fn path(&self) -> PathBuf {
@@ -196,6 +228,7 @@ mod tests {
         fn swap_logs(&mut self) {
             std::mem::swap(&mut self.log, &mut self.other.0);
             std::mem::swap(&mut self.tail, &mut self.other.1);
+            std::mem::swap(&mut self.dir, &mut self.other.2);
         }
 
         fn append_bytes(&mut self, entry: EntryHead, op: &[u8]) {
@@ -223,22 +256,25 @@ mod tests {
 
         fn put(&mut self, name: &[u8], data: &[u8]) {
             let id = ObjectId::new(1 << 20, Kind::File);
-            self.append(&Op::Put { dir: self.root, name, id, owner: OWNER, data, time: TIME });
+            self.append(&Op::Put { dir: self.dir, name, id, owner: OWNER, data, time: TIME });
         }
 
         /// Logs the creation of a file with one of the reserved ids.
         fn create(&mut self, name: &[u8], number: usize) {
-            let (dir, id, content) = (self.root, self.reserved[number], Content::Bytes(name));
-            let op = Op::Create { dir, name, id, owner: OWNER, content, time: TIME };
-            self.append_with(&op, self.generation + number as u64);
+            self.create_with(name, number, self.generation + number as u64);
+        }
+
+        fn create_with(&mut self, name: &[u8], number: usize, generation: u64) {
+            let (dir, id, content) = (self.dir, self.reserved[number], Content::Bytes(name));
+            self.append_with(&Op::Create { dir, name, id, owner: OWNER, content, time: TIME }, generation);
         }
 
         fn unlink(&mut self, name: &[u8], id: ObjectId) {
-            self.append_with(&Op::Unlink { dir: self.root, name, time: TIME }, id.raw());
+            self.append_with(&Op::Unlink { dir: self.dir, name, time: TIME }, id.raw());
         }
 
         fn rename(&mut self, from_name: &[u8], to_name: &[u8], id: ObjectId) {
-            let (from_dir, to_dir, mode, whiteout) = (self.root, self.root, RenameMode::Replace, None);
+            let (from_dir, to_dir, mode, whiteout) = (self.dir, self.dir, RenameMode::Replace, None);
             let op = Op::Rename { from_dir, from_name, to_dir, to_name, mode, whiteout, time: TIME };
             self.append_with(&op, id.raw());
         }
@@ -257,8 +293,9 @@ mod tests {
         }
     }
 
-    fn bytes_of(engine: &Scm, name: &[u8]) -> Vec<u8> {
-        let id = engine.lookup(engine.root(), name).expect("sound").expect("there");
+    fn bytes_of(engine: &Scm, path: &[u8]) -> Vec<u8> {
+        let find = |dir, name: &[u8]| engine.lookup(dir, name).expect("sound").expect("there");
+        let id = path.split(|&byte| byte == b'/').fold(engine.root(), find);
         let mut bytes = vec![0; 100];
         let count = engine.read(id, 0, &mut bytes).expect("sound");
         bytes.truncate(count);
@@ -335,7 +372,7 @@ mod tests {
             assert_eq!([&b"new"[..], b"moved", b"last"].map(id_of), [None, None, Some(second)]);
             assert_eq!(bytes_of(&engine, b"last"), b"new");
             assert_eq!(engine.birth(second).expect("alive").generation, killed.generation + 1);
-            assert_eq!(bytes_of(&engine, b"other"), b"two");
+            assert_eq!(bytes_of(&engine, b"nest/other"), b"two");
             assert_is_clean(&engine);
             let path = killed.path();
             assert!(["sessions", "log-003", "log-004"].iter().all(|name| !path.join(name).exists()));
@@ -447,7 +484,7 @@ mod tests {
     fn entries_that_no_client_logs_change_nothing() {
         let mut killed = Killed::new(&Credentials::root());
         killed.put(b"new", b"value");
-        let (dir, id, content) = (killed.root, ObjectId::new(1 << 20, Kind::File), Content::Empty);
+        let (dir, id, content) = (killed.dir, ObjectId::new(1 << 20, Kind::File), Content::Empty);
         killed.append(&Op::Create { dir, name: b"new", id, owner: OWNER, content, time: TIME });
         killed.append(&Op::Unlink { dir, name: b"key", time: TIME });
         killed.append_bytes(EntryHead { bytes: 32, op_bytes: 16, detail: NO_DETAIL }, &[0x55; 16]);
@@ -455,6 +492,45 @@ mod tests {
         let engine = killed.open().expect("sound");
         assert_eq!(engine.lookup(engine.root(), b"new").expect("sound"), None);
         assert_eq!((bytes_of(&engine, b"file"), bytes_of(&engine, b"key")), (b"blue".to_vec(), vec![]));
+        assert_is_clean(&engine);
+    }
+
+    /// A log has entries with a file, a directory and a new object that another session holds. These entries
+    /// change nothing, although the user of the log has all rights.
+    #[test]
+    fn entries_need_the_grants_of_their_session() {
+        let mut killed = Killed::new(&Credentials::root());
+        killed.write(0, b"blue");
+        killed.swap_logs();
+        killed.write(0, b"lost");
+        killed.create_with(b"new", 0, killed.generation + 2);
+        killed.put(b"other", b"one");
+        killed.swap_logs();
+        let nest = killed.other.2;
+        std::mem::swap(&mut killed.dir, &mut killed.other.2);
+        killed.put(b"other", b"lost");
+        let engine = killed.open().expect("sound");
+        assert_eq!(
+            (bytes_of(&engine, b"file"), bytes_of(&engine, b"nest/other")),
+            (b"blue".to_vec(), b"one".to_vec())
+        );
+        assert_eq!(engine.lookup(nest, b"new").expect("sound"), None);
+        assert_is_clean(&engine);
+    }
+
+    #[test]
+    fn entries_beyond_the_budget_change_nothing() {
+        let mut killed = Killed::new(&Credentials::root());
+        for data in [b"blue", b"grey", b"lost"] {
+            killed.write(0, data);
+        }
+        killed.swap_logs();
+        killed.put(b"other", b"value");
+        // Each entry may need 36 KiB.
+        killed.change_table(3 * SLOT_BYTES + BUDGET, 80 << 10);
+        let engine = killed.open().expect("sound");
+        assert_eq!(bytes_of(&engine, b"file"), b"grey");
+        assert_eq!(bytes_of(&engine, b"nest/other"), b"value");
         assert_is_clean(&engine);
     }
 
@@ -491,8 +567,7 @@ mod tests {
         let mut killed = Killed::new(&Credentials::root());
         let start = RING_BYTES - 48;
         killed.tail = start;
-        let table = File::options().write(true).open(killed.path().join("sessions")).expect("a table");
-        table.write_all_at(&start.to_le_bytes(), 3 * 4096 + 8).expect("room");
+        killed.change_table(3 * SLOT_BYTES + APPLIED, start);
         killed.append_bytes(EntryHead { bytes: 48, op_bytes: 0, detail: 0 }, &[]);
         killed.write(0, b"blue");
         let engine = killed.open().expect("sound");

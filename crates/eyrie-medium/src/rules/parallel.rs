@@ -148,6 +148,14 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
             "An owner that finds a log allocates the header of each object that the log has made.",
             "another object gets the header, too";
     }
+    Processes in "eyrie-engine/src/scm/replay.rs" {
+        ReplayComparesHeldParts "replay-compares-held-parts" on Services, "deferred::left_entries":
+            "An owner that finds a log applies only entries whose objects the session of the log held.",
+            "it applies every entry";
+        ReplayKeepsToTheBudget "replay-keeps-to-the-budget" on Services, "deferred::left_entries":
+            "An owner that finds a log applies no entry beyond the budget of the log.",
+            "it applies every entry";
+    }
     Processes in "eyrie-engine/src/scm/logged.rs" {
         ReplayKeepsGenerations "replay-keeps-generations" on Services, "deferred::names_outlive":
             "An object that a log has made gets the generation that its client knows.",
@@ -187,6 +195,9 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
             "it notes no holder, and the next owner applies no log";
     }
     Processes in "eyrie-service/src/logs.rs" {
+        EntriesKeepToTheirBudget "entries-keep-to-their-budget" on Sessions, "deferred::entries_beyond":
+            "A service applies no entry beyond the budget of its log.",
+            "it applies every entry for which it finds storage";
         RequestsStopAppends "requests-stop-appends" on ServiceScheduler, "deferred::":
             "A log is sealed while the service handles a request of its session.",
             "the log is open";

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-use eyrie_engine::board::{Board, GRANTED_IN_PARTS, part_of, parts_beside};
+use eyrie_engine::board::{Board, GRANTED_IN_PARTS, SessionKey, part_of, parts_beside};
 use eyrie_engine::change_log::RING_BYTES;
 use eyrie_engine::op::Touched;
 use eyrie_engine::scm::Scm;
@@ -89,7 +89,7 @@ impl Logs {
         if !self.apply_all(engine, clock, other) {
             return false;
         }
-        board.give_part(part, None);
+        self.give_part(board, part, None);
         self.contention.add(part);
         self.reopen(other);
         true
@@ -106,11 +106,7 @@ impl Logs {
             }
             return true;
         }
-        // The next owner cannot check the grants of parts, so one user might disturb the logs of another.
-        // Therefore all open logs belong to the same user.
-        let uid = log.who.uid();
-        let is_foreign = |open: &u64| self.logs.get(open).is_some_and(|log| log.who.uid() != uid);
-        if self.open.len() >= MOST_OPEN || self.open.iter().any(is_foreign) {
+        if self.open.len() >= MOST_OPEN {
             return false;
         }
         let promised = self.promised();
@@ -135,7 +131,7 @@ impl Logs {
         }
         // While the log was not open, the client may have changed the word of the log.
         log.reset();
-        log.set_budget(budget);
+        log.set_budget(table, budget);
         engine.promise_storage(promised + budget);
         if !broken(SafetyRule::GrantIsNoted) {
             table.set_granted(log.key, if is_whole { LogGrant::Whole } else { LogGrant::Parts });
@@ -184,16 +180,16 @@ impl Logs {
         }
         // A failed entry closes the log.
         let Some(log) = self.logs.get_mut(&number).filter(|log| log.is_open) else { return };
-        let board = engine.volume().board();
+        let (board, key) = (engine.volume().board(), log.key);
         log.has_parts = true;
         for &id in &self.objects {
-            if board.is_held_by(id, log.key) {
+            if board.is_held_by(id, key) {
                 continue;
             }
             for part in parts_beside(id) {
                 // Before the request, the parts of its objects were taken from other sessions.
                 if board.part_holder(part) == 0 && !self.contention.is_paused(part) {
-                    board.give_part(part, Some(log.key));
+                    self.give_part(board, part, Some(key));
                 }
             }
         }
@@ -220,11 +216,21 @@ impl Logs {
                 // The part may have further objects, so the log of its holder is applied first.
                 Some(other) if !self.apply_all(engine, clock, other) => {}
                 other => {
-                    board.give_part(part, Some(key));
+                    self.give_part(board, part, Some(key));
                     other.into_iter().for_each(|other| self.reopen(other));
                 }
             }
         }
+    }
+
+    /// Gives the grant of a part to a session, or takes it back. The log of the present holder is applied.
+    fn give_part(&self, board: &Board, part: usize, key: Option<SessionKey>) {
+        // The client may log changes as soon as the board names its session, and these changes outlive the
+        // service.
+        if let Some(table) = &self.table {
+            table.set_holder(part, key);
+        }
+        board.give_part(part, key);
     }
 
     /// Returns the session with this key, as a number. `None` if its log is not open.
@@ -279,11 +285,13 @@ impl Logs {
         self.open.retain(|&open| open != number);
         if let Some(log) = self.logs.get_mut(&number) {
             (log.is_open, log.budget) = (false, 0);
-            if std::mem::take(&mut log.has_parts) {
-                engine.volume().board().take_parts(log.key);
-            }
+            let (key, has_parts) = (log.key, std::mem::take(&mut log.has_parts));
             if let Some(table) = &self.table {
-                table.set_granted(log.key, LogGrant::Nothing);
+                table.set_granted(key, LogGrant::Nothing);
+            }
+            if has_parts {
+                let board = engine.volume().board();
+                board.parts_of(key).for_each(|part| self.give_part(board, part, None));
             }
         }
         if self.whole == Some(number) {

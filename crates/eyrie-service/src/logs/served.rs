@@ -121,8 +121,10 @@ impl ServedLog {
     }
 
     /// Sets the storage that all entries from now on may need together, in bytes.
-    pub fn set_budget(&mut self, budget: u64) {
+    /// A budget that is smaller than the rest of the present one needs an applied log.
+    pub fn set_budget(&mut self, table: &LogTable, budget: u64) {
         self.budget = budget;
+        table.set_budget(self.key, budget);
         (self.renew_budget_at, self.limit) = (self.storage + budget / 2, self.storage + budget);
         self.lanes.word_to_store(LOG_BUDGET).store(self.limit, Ordering::Relaxed);
     }

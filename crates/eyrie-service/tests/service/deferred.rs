@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use eyrie::{Errno, OpenFlags, Posix, PosixExt};
 use eyrie_client::protocol::{
-    LOG_APPLIED, LOG_FAILED, LOG_GENERATION, LOG_TAIL, LaneRequest, LogWord, ServiceCall,
+    LOG_APPLIED, LOG_BUDGET, LOG_FAILED, LOG_GENERATION, LOG_TAIL, LaneRequest, LogWord, ServiceCall,
 };
 use eyrie_engine::board::GRANTED_IN_PARTS;
 use eyrie_engine::change_log::{EntryHead, HEAD_BYTES, NO_DETAIL, RING_BYTES};
@@ -205,6 +205,27 @@ fn closed_logs_hold_no_parts() {
     board.read_exact_at(&mut parts, start).unwrap();
     assert!(parts.iter().all(|&byte| byte == 0));
     drop((files, sessions));
+    served.stop();
+}
+
+/// A client logs more changes than its budget allows. The storage may be promised to other users, so only the
+/// changes within the budget are made.
+#[test]
+fn entries_beyond_the_budget_change_nothing() {
+    let (mut served, [files, other]) = Served::with_clients(64 << 20);
+    let holder = RawHolder::new(&served, b"egg");
+    let budget = holder.session.lanes.words()[LOG_BUDGET].load(Ordering::SeqCst);
+    // The service adds 36 KiB for each of these entries, and renews a budget only after a sweep.
+    let count = budget / (36 << 10) + 2;
+    let number = |number: u64| number.to_le_bytes();
+    let entries =
+        (1..=count).map(|entry| RawHolder::entry(&holder.write(&number(entry)))).collect::<Vec<_>>().concat();
+    holder.store(&entries);
+    holder.move_tail(entries.len() as u64);
+    let found = files.read("/egg").unwrap();
+    assert!((1..count).any(|entry| number(entry)[..] == found), "{found:?} of {count}");
+    assert!(holder.has_failed());
+    drop((files, other));
     served.stop();
 }
 
