@@ -59,7 +59,7 @@ const LAST: u64 = u64::MAX >> 1;
 
 /// Returns the position of an entry in a listing: its hash with the bits reversed, without the last bit. The
 /// result is less than `COOKIE_MAX`, so that the position after each entry is a valid cookie. Therefore the
-/// entries with the highest positions share one position.
+/// entries with the highest positions share one position. [`separate`] gives each entry a position of its own.
 #[inline]
 fn position_of(hash: u64) -> u64 {
     (hash.reverse_bits() >> 1).min(COOKIE_MAX - 1)
@@ -128,6 +128,28 @@ struct ListedBucket {
     names: Vec<u8>,
 }
 
+/// Gives each entry of a bucket a position of its own. `found` is sorted by position, and `range` has the
+/// first and the last position of the bucket. Entries that share a position get the following positions, so
+/// that a listing can continue after each of them.
+///
+/// Only chosen names share positions, or are so close to each other that this changes further positions.
+fn separate(found: &mut [(u64, ObjectId, usize, usize)], (first, last): (u64, u64)) {
+    let mut free = first;
+    for (position, ..) in found.iter_mut() {
+        *position = free.max(*position);
+        free = *position + 1;
+    }
+    // The last entries must not get positions of the next bucket.
+    let mut end = last.min(COOKIE_MAX - 1) + 1;
+    for (position, ..) in found.iter_mut().rev() {
+        if *position < end {
+            break;
+        }
+        end -= 1;
+        *position = end;
+    }
+}
+
 impl ListedBucket {
     /// Reads the entries of a bucket from the position `from` on.
     fn read(&mut self, table: &Table<'_>, buckets: Buckets, bucket: u64, from: u64) -> Result<()> {
@@ -145,19 +167,20 @@ impl ListedBucket {
                 self.found.truncate(found);
                 self.names.truncate(names);
                 for slot in bits(commit.live()) {
-                    self.add(table, page, slot, |hash| {
-                        buckets.of(hash) == bucket && position_of(hash) >= from
-                    })?;
+                    self.add(table, page, slot, |hash| buckets.of(hash) == bucket)?;
                 }
                 Ok(())
             })
         })?;
         let names = &self.names;
-        // Entries with the same position are ordered by name. Therefore a listing that continues at this
-        // position has the same order.
+        // Entries with the same position are ordered by name. Therefore a listing that continues between them
+        // has the same order.
         self.found.sort_unstable_by(|(a, _, first, end), (b, _, other, other_end)| {
             a.cmp(b).then_with(|| names[*first..*end].cmp(&names[*other..*other_end]))
         });
+        separate(&mut self.found, range_of(bucket, buckets.level(bucket)));
+        let shown = self.found.partition_point(|(position, ..)| *position < from);
+        self.found.drain(..shown);
         Ok(())
     }
 
@@ -190,8 +213,8 @@ impl ListedBucket {
 /// Calls `visit` with the entries from `cookie` on, until `visit` returns false. The cookie 0 is the start.
 ///
 /// `root` returns the current root of the collection. Each entry that exists during the whole listing is
-/// shown exactly once. There is one exception: a listing that continues between entries of the same position
-/// shows all entries of this position again. Entries with equal hashes have the same position.
+/// shown exactly once. There is one exception: entries with equal hashes, which only chosen names have, may be
+/// left out or shown twice, if some of them are made or removed between two calls.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `root`.
@@ -214,10 +237,8 @@ pub fn list(
             entries.read(table, buckets, bucket, from)
         },
         |entries| {
-            entries.found.iter().enumerate().all(|(index, &(position, id, first, end))| {
-                let repeated = entries.found.get(index + 1).is_some_and(|(next, ..)| *next == position);
-                let next = if repeated { position } else { position + 1 };
-                visit(engine::ListedEntry { name: &entries.names[first..end], id, next })
+            entries.found.iter().all(|&(position, id, first, end)| {
+                visit(engine::ListedEntry { name: &entries.names[first..end], id, next: position + 1 })
             })
         },
     )
