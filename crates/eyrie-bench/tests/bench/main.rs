@@ -168,7 +168,7 @@ fn sides_say_their_place_and_durability() {
         let row = report.rows.iter().find(|row| row.name.starts_with(name)).unwrap();
         row.sides[0].as_ref().unwrap().drains.unwrap()
     };
-    // The run makes a sync before it counts the bytes of a round. This sync is a drain, too.
+    // After a round the run makes a sync, and then counts the drains. So the drain of this sync counts, too.
     let of_rows = ["put", "erase", "get"].map(drains);
     assert!(of_rows[0] >= 1.0 && of_rows[1] >= 1.0 && of_rows[2] < 0.1, "{of_rows:?}");
     let catd = Catd::new(20);

@@ -239,7 +239,8 @@ where
             };
             let several = task.stat.links > 1;
             let (stat, first) = (task.stat, task.entry.relative.clone());
-            // The task of a waiting name keeps the directory of that name, so this task may be dropped first.
+            // The tasks of waiting names refer to the directories of these names. So this task can be dropped
+            // before these names are linked.
             self.done(task);
             if several && made {
                 let waiting = self.links.done(&stat, &first);

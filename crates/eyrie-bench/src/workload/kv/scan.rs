@@ -27,7 +27,7 @@ impl LoadedStore {
         })?;
         (0..keys).for_each(|key| watch.touch(key));
         watch.require(count == all, || format!("a scan found {count} keys"))?;
-        // Other threads may be changing their keys of a shared store.
+        // A thread knows only the values of its own keys, so it cannot compute the sum of a shared store.
         watch.require(keys != all || sum == self.expected_sum(), || "a scan found other values".to_owned())
     }
 

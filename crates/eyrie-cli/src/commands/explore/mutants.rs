@@ -195,8 +195,9 @@ fn row(value: &Value) -> String {
     format!("{rule:<42} {medium:<6} {kind:<30} {images:>8} {seconds:>8.1}  {what}")
 }
 
-/// Explores without a broken rule. Then breaks each rule that an exploration can notice (or each rule of
-/// `--only`), one at a time, and explores again. Each exploration has a process of its own.
+/// Explores without a broken rule. Then explores once for each rule that an exploration can notice (or for
+/// each rule of `--only`), with only this rule broken. Each exploration has a process of its own, and up to
+/// [`AT_ONCE`] of the processes run at the same time.
 pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let time = arguments.time.unwrap_or(TIME);
     let only = arguments.only.iter().map(|id| rule(id)).collect::<Result<Vec<_>>>()?;
