@@ -13,8 +13,8 @@ use crate::output::Output;
 use crate::place::Inside;
 use crate::text;
 
-/// Fails if `path` lies in the host directory of the volume. That directory holds only the files of the
-/// volume, and a copy or an archive must not overwrite one of them.
+/// Fails if `path`, which is absolute, lies in the host directory of the volume. That directory holds only
+/// the files of the volume, and a copy or an archive must not overwrite one of them.
 ///
 /// # Errors
 /// The message begins with `what`, such as "cannot export to".

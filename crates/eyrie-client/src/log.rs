@@ -1,14 +1,14 @@
 //! The client's side of its change log ([`eyrie_engine::change_log`]).
 //!
 //! A word in the memory of the lanes has the position after the last entry, a bit that seals the log, and a
-//! number that changes with each grant and with each request of the session. A client appends an entry in
-//! four steps:
+//! number that changes with each grant, and with each request of the session that may depend on changes or
+//! make one. A client appends an entry in four steps:
 //!
 //! 1. It loads this word. If the log is not sealed, this session may hold grants.
 //! 2. It decides that the Op succeeds, checks that the session holds the grants of all objects of the Op, and
 //!    writes the entry after the last entry of the log.
 //! 3. It moves the position by a compare-and-exchange. The service seals the log before it gives grants or
-//!    takes grants back, and while it handles a request of another thread of this client. If the log was
+//!    takes grants back, and while it handles such a request of another thread of this client. If the log was
 //!    sealed at any time since step 1, the exchange fails, and the entry does not exist. So only entries of
 //!    this log have changed these objects since step 1, and a lock lets one thread append at a time.
 //! 4. It stores the position in the file of the log, and then checks if the next owner has closed the file.

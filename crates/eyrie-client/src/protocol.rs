@@ -47,8 +47,8 @@ pub const DOORBELL: usize = 0;
 /// service by a packet on the socket. While the service is awake, the word is 0.
 pub const ASLEEP: usize = 8;
 /// Index of the 64-bit word with one more than the number of the processor on which the service ran last. A
-/// client on the same processor does not spin, because the service cannot run meanwhile. 0 if the service has
-/// not stored the number yet.
+/// client on the same processor stops spinning early and sleeps, because the service cannot run while the
+/// client spins. 0 if the service has not stored the number yet.
 pub const RUNS_ON: usize = 9;
 
 /// Index of the 64-bit word with the [`LogWord`] of the session's change log.
@@ -65,8 +65,8 @@ pub const LOG_FAILED: usize = 26;
 pub const LOG_GENERATION: usize = 27;
 
 /// The word at [`LOG_TAIL`]. The lowest 40 bits are the position after the last entry of a log, in units of
-/// 16 bytes. The next 23 bits are a number that changes with each grant and with each request of the session.
-/// The highest bit is the seal.
+/// 16 bytes. The next 23 bits are a number that changes with each grant, and with each request of the session
+/// that may depend on changes or make one. The highest bit is the seal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogWord(u64);
 
@@ -74,7 +74,7 @@ impl LogWord {
     /// Largest position.
     pub const POSITION_MAX: u64 = (LogWord::POSITION) * 16;
     /// The bit that seals a log. The service sets it before it gives grants to the session or takes grants
-    /// back, and before it handles a request of the session.
+    /// back, and before it handles a request of the session that may depend on changes or make one.
     pub const SEALED: u64 = 1 << 63;
     const POSITION: u64 = (1 << 40) - 1;
     const NUMBERS: u64 = (1 << 23) - 1;
@@ -234,6 +234,8 @@ impl ServiceCall {
     ];
 
     /// True if the call means nothing in the next session, because it names or returns objects or watchers.
+    /// `ApplyLogs` names an object, too. It can be repeated in the next session, because it only makes the
+    /// service apply logs earlier.
     pub fn is_of_session(self) -> bool {
         use ServiceCall::{ApplyLogs, EndWait, Outcome, Quotas, Reclaim, Space, Sync};
         !matches!(self, ApplyLogs | EndWait | Outcome | Quotas | Reclaim | Space | Sync)

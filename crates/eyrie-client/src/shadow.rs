@@ -5,8 +5,8 @@
 //! else about an object with such an entry is read from the volume, after the service has applied the entry.
 //!
 //! The map of objects and the map of names have a few items for each entry that was not applied at the latest
-//! append. The hash of an item is computed once. The client finds the item by this hash, and forgets it by
-//! this hash and the position of its entry.
+//! append. A list has the hash of each item and the position of its entry, in the order of the entries. Once
+//! an entry is applied, the client finds the items of the entry by these two numbers, and forgets them.
 
 use std::collections::VecDeque;
 

@@ -104,8 +104,8 @@ fn every_golden_volume_opens_and_can_be_changed() {
         let golden = unpack(&sandbox, name);
         let segment = sandbox.path(SEGMENT);
         assert_eq!(golden[FORMAT_VERSION], format, "{name}");
-        // The superblock of a disk gets the feature bits with the next checkpoint, which these volumes have
-        // not seen.
+        // If a disk has checksums, its superblock has their bit, 1, from the start. It gets the other feature
+        // bits with the next checkpoint, which these volumes have not seen.
         let in_place = if journal.is_none() { features } else { features & 1 };
         assert_eq!(golden[INCOMPATIBLE_FEATURES], in_place, "{name}");
         assert_eq!(journal.map(|_| journal_version(&golden)), journal, "{name}");

@@ -1,4 +1,5 @@
-//! Volumes that `eyrie serve` shares: clients and services in processes of their own, which are killed.
+//! Volumes that `eyrie serve` shares: clients and services in processes of their own, which are killed. The
+//! tests of `eyrie bench` are here, too.
 
 use std::cell::RefCell;
 use std::fs::{self, Permissions};

@@ -9,7 +9,8 @@
 //!
 //! A log is a ring of entries behind a head of one page. The client maps the file. The service reads it by
 //! calls of the host, because a client could shorten the file. The table of the logs (`host::change_logs`)
-//! has the user and the applied part of each log, and only the service can change this table.
+//! has the user and the applied part of each log. The service changes this table, and so does the next owner
+//! when it applies the logs. They give no client access to it.
 //!
 //! An entry begins with an [`EntryHead`]. If the Op of an entry is applied twice in a row, the second time
 //! changes nothing but times. For example, an append is logged as a write at an offset. An entry that removes
