@@ -204,7 +204,7 @@ pub fn quiet_watcher() -> u64 {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // After a panic while the lock is held, at most one queue lacks one notice.
+    // After a panic while the lock is held, some queues may lack one notice, but each queue is still sound.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

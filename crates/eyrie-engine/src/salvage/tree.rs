@@ -120,7 +120,7 @@ impl<'a> Salvage<'a> {
             self.enter(dir, path, object)?;
             last.push(object);
         }
-        // The name of such an object may belong to another one by now.
+        // By now another object may have the name of a contested object.
         for object in last {
             if !self.is_copied(object.id) && !self.refused.contains(&object.id) {
                 self.keep(object)?;

@@ -226,7 +226,8 @@ impl Scm {
             let (_, cold) = self.header(self.root)?.hot_and_cold(self.medium())?;
             without_limits(|| self.change_xattrs(self.root, cold.changed(), |flags| flags, set))
         };
-        // If the change cannot be stored, the grace times begin again at the next open.
+        // If the change cannot be stored, these grace times are not known at the next open. Each begins again
+        // with the next change of its account.
         let _ = store();
     }
 }

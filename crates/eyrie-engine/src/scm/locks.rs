@@ -73,7 +73,8 @@ impl EntryLock {
 
 /// The locks that one Op holds. A drop of this value ends the Op.
 pub(super) struct HeldLocks<'a> {
-    /// The list is on the stack if it has the shards of a new directory, its entry, and one more lock.
+    /// The list is on the stack up to this length: the shards of a new directory, its entry, and one more
+    /// lock.
     stripes: SmallVec<[(&'a Stripe, MutexGuard<'a, ()>); SHARDS + 2]>,
 }
 

@@ -145,8 +145,8 @@ impl Scm {
     fn check_entry_of_log(&self, op: &Op<'_>, head: &EntryHead, is_of_dead_service: bool) -> Result<Checked> {
         let new = match *op {
             Op::Write { id, .. } => {
-                // The size is not compared for a left log, because an earlier attempt may have made the file
-                // longer already.
+                // In a log that a dead service has left, the size is not compared, because an earlier attempt
+                // may have made the file longer already.
                 if head.detail != NO_DETAIL && !is_of_dead_service && self.attributes(id)?.size != head.detail
                 {
                     return Err(Error::Invalid("a log with another size of the file"));
@@ -171,9 +171,10 @@ impl Scm {
                 mode: RenameMode::Replace | RenameMode::NoReplace,
                 ..
             } => {
-                // In a left log, a name that no longer has the object of the entry shows that the entry was
-                // applied. In a log of a live client, only a mistake in the protocol changes the object. So
-                // only debug builds compare there: the Op is checked against the present object anyway.
+                // In a log that a dead service has left, a name that no longer has the object of the entry
+                // shows that the entry was applied. In a log of a live client, only a mistake in the protocol
+                // changes the object. So only debug builds compare there: the Op is checked against the
+                // present object anyway.
                 if (is_of_dead_service || cfg!(debug_assertions))
                     && self.lookup(dir, name)?.map(ObjectId::raw) != Some(head.detail)
                 {

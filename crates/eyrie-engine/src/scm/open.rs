@@ -80,8 +80,9 @@ impl Scm {
         Ok(engine)
     }
 
-    /// Opens the volume on a medium as [`Scm::open_shared`] does. Tests and the crash explorer use this call
-    /// for a medium that they observe.
+    /// Opens the volume on a medium as [`Scm::open_shared`] does, but applies no change logs, because a
+    /// medium has no directory with logs. Tests and the crash explorer use this call for a medium that they
+    /// observe.
     ///
     /// # Errors
     /// The errors of [`Scm::open_shared`].

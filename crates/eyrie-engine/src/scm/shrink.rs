@@ -23,7 +23,7 @@ use crate::{ObjectId, Op, Result};
 /// order of listings, nearly all buckets are still there when the last entries leave. Then the last removals
 /// must merge many empty buckets each.
 const STEPS: usize = 8;
-/// Room in the journal of a disk for one step, in bytes.
+/// Room in the journal of a disk for all steps after one Op, in bytes.
 const ROOM: u64 = 128 << 10;
 
 impl Scm {

@@ -304,8 +304,8 @@ impl Summaries {
         self.slot(dir).map_or(Ok(None), |slot| slot.read(dir, times_version, is_committed))
     }
 
-    /// Returns the partial sum of a shard. The caller holds the shard. Returns `None` if an Op that panicked
-    /// has left a prepared sum.
+    /// Returns the partial sum of a shard. The caller holds the shard. Returns `None` if the directory has no
+    /// slot, or if an Op that panicked has left a prepared sum.
     pub fn held(&self, dir: ObjectId, shard: usize) -> Option<HeldSum<'_>> {
         let slot = self.slot(dir)?;
         let partial = &slot.sums.get()?[shard];
@@ -313,7 +313,8 @@ impl Summaries {
     }
 
     /// Returns all partial sums of a directory, and their coverage. The caller holds all shards of the
-    /// directory. Returns `None` if an Op that panicked has left a prepared sum.
+    /// directory. Returns `None` if the directory has no slot, or if an Op that panicked has left a prepared
+    /// sum.
     pub fn known(&self, dir: ObjectId) -> Option<([ShardSum; SHARDS], SumCoverage)> {
         let slot = self.slot(dir)?;
         let mut sums = [ShardSum::default(); SHARDS];

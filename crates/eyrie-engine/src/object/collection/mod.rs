@@ -54,8 +54,9 @@
 //! eight buckets, the numbers of both have the same low three bits. Then both buckets are in one shard, and
 //! the split needs the lock of this shard only. A merge needs the locks of all shards.
 //!
-//! The hash is keyed with the volume's seed. Therefore a user needs the seed to choose names that collide.
-//! (The collections of Aerie, EuroSys 2014, are hash tables too: section 4.4.3 of the paper.)
+//! The hash is keyed with the volume's seed. Therefore a user needs the seed to choose names that collide. (A
+//! user who may list a directory can compute the seed from the positions of its entries.) The collections of
+//! Aerie are hash tables, too (section 4.4.3 of the paper, EuroSys 2014).
 
 pub mod buckets;
 mod check;

@@ -79,7 +79,7 @@ fn range_of(bucket: u64, level: u32) -> (u64, u64) {
 }
 
 /// Reads one bucket after another in the order of listings, from position `start` on. For each bucket, `read`
-/// gets the position and reads the bucket's entries from there on into `state`. It may run several times.
+/// gets the position and reads the bucket's entries from there on into `state`. `read` may run several times.
 /// Then `deliver` uses the state, and returns false to stop the walk.
 ///
 /// After each bucket, the walk compares the root, the bucket at the position, its level and the counters of

@@ -22,7 +22,7 @@ pub(crate) enum FileChange {
     /// The root and the size after the change. The caller publishes them in the header's hot line.
     Root(Pointer, u64),
     /// The words of the transaction change bytes under the root. The caller adds the new time: as a prelude,
-    /// or together with cleared set-id bits.
+    /// or together with the removal of set-id bits or of a capability.
     BelowRoot,
 }
 

@@ -32,8 +32,9 @@ pub fn check_no_acl(name: &[u8]) -> Result<()> {
 /// Prepares a new attribute, or a new value of an existing one. Returns the pointer to the new block, which
 /// the caller publishes in the cold attributes.
 ///
-/// # Errors `XattrName`, `XattrTooLarge`, `XattrsFull`, `NoSpace`, `Corrupt`, `Fault`. `Exists` if `mode`
-/// requires a new attribute, and `NoXattr` if `mode` requires an existing one.
+/// # Errors
+/// `XattrName`, `XattrTooLarge`, `XattrsFull`, `NoSpace`, `Corrupt`, `Fault`. `Exists` if `mode` requires a
+/// new attribute, and `NoXattr` if `mode` requires an existing one.
 pub fn set(
     transaction: &mut Transaction<'_>,
     root: XattrRoot,
