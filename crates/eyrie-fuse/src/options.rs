@@ -40,9 +40,9 @@ pub struct MountOptions {
     /// Let the kernel collect writes before it sends them (`writeback_cache`). A file that is changed through
     /// the mount must then not be changed in another way, for example by other threads of this process.
     pub writeback_cache: bool,
-    /// Let a write that does not fit write the bytes that fit, as Linux does (`short_writes`). Otherwise it
-    /// writes nothing. Of pages that the kernel has cached (`writeback_cache`, `mmap`), the bytes that fit
-    /// are written, and `fsync` gets the error.
+    /// Let a write that does not fit write the bytes that fit, as Linux does (`short_writes`). Of pages that
+    /// the kernel has cached (`writeback_cache`, `mmap`), the bytes that fit are then written, and `fsync`
+    /// gets the error. Without this option, a write that does not fit writes nothing.
     pub short_writes: bool,
     /// The reads that set access times (`noatime`, which is the default, `relatime`, `strictatime`). Only
     /// reads that reach the mount count: the kernel answers other reads from its cache.

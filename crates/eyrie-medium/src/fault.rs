@@ -61,7 +61,7 @@ pub enum Fault {
         addr: Addr,
     },
     /// A drain failed, so the volume accepts no change any more. A store to the page cache of another process
-    /// also returns this error.
+    /// also returns this error, and so does each commit of the engine after a panic inside a change.
     #[error(
         "the volume's disk failed, so the volume is read-only: close it, repair the disk, and open it again"
     )]

@@ -12,9 +12,9 @@
 //! - Every access is checked against the mapping. An address outside the mapping gives an error ([`Fault`])
 //!   and accesses no memory.
 //! - No reference is formed over mapped memory, with three exceptions. References to atomics are allowed.
-//!   [`Medium::bytes`] returns slices of volumes that one process holds exclusively, or that all their
-//!   processes only read. The page cache forms references to pages that it has locked and that no other
-//!   thread may access yet.
+//!   [`Medium::bytes`] returns slices of bytes that stay the same while the caller holds its pin. (A client
+//!   of a service must not use such a slice after the end of its session.) The page cache forms references to
+//!   pages that it has locked and that no other thread may access yet.
 //!
 //! Safe when power fails: on persistent memory, a write may persist at any time after its store. When the
 //! next barrier of its thread returns, the write has persisted. The writes to one cache line persist in their

@@ -392,7 +392,7 @@ fn hostile_table_is_refused() {
         bad[at as usize..at as usize + 8].copy_from_slice(&value.to_le_bytes());
         open(&bad).map(|_| ()).err()
     };
-    // The volume has 4 groups, and 16 chunks of 64 KiB. Chunk 0 has the tables.
+    // The volume has 4 groups, and 16 chunks of 64 KiB. Chunk 0 has only tables.
     assert!(matches!(with(layout::GROUPS_IN_USE.offset(), 5), Some(Error::Corrupt { .. })));
     assert!(matches!(with(layout::CHUNK_MAP.offset(), 1), Some(Error::Corrupt { .. })));
     assert!(matches!(with(layout::CHUNK_MAP.offset(), 1 << 16), Some(Error::Corrupt { .. })));

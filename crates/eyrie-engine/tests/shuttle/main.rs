@@ -2,9 +2,11 @@
 //! stopped writer.
 //!
 //! Every access to the medium, every lock of `eyrie_medium::sync` and every outermost pin is a scheduling
-//! point. Three more things differ from a normal build. Threads do not sleep, but wait for the scheduler.
-//! Summaries are built in smaller parts. Bytes are copied in pieces of 16, with a scheduling point between
-//! two pieces.
+//! point. Four more things differ from a normal build. Threads do not sleep, but wait for the scheduler.
+//! Summaries are built in smaller parts. A volume has fewer parts, and a session gets one at a time. A copy
+//! from or to memory that processes share (`eyrie_medium::shared`) has pieces of 16 bytes, with a scheduling
+//! point between two pieces. (A copy from or to the medium is a single step, so these tests never find half
+//! of such a copy.)
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -8,11 +8,11 @@ use rustix::fs::StatVfsMountFlags;
 
 const TMPFS: &str = "/dev/shm";
 
-/// True for calls that the kernel does not pass on as they are: truncate(2) of an empty file, which looks
-/// like an open with `O_TRUNC`; a chown(2) that changes nothing, which looks like no change at all;
-/// `SEEK_DATA` and `SEEK_HOLE` on directories; `O_TMPFILE`. Inode flags are left out, because the kernel does
-/// not check them at an open. The smallest time is left out, because the crate `fuser` negates its seconds.
-/// The result is right in a release build, but a build with overflow checks panics.
+/// True for calls that the kernel does not pass on as they are: a truncate(2) to 0 bytes, which looks like an
+/// open with `O_TRUNC`; a chown(2) that changes nothing, which looks like no change at all; `SEEK_DATA` and
+/// `SEEK_HOLE` on directories; `O_TMPFILE`. Inode flags are left out, because the kernel does not check them
+/// at an open. The smallest time is left out, because the crate `fuser` negates its seconds. The result is
+/// right in a release build, but a build with overflow checks panics.
 fn is_left_out(call: &PosixCall, object: Option<&Stat>) -> bool {
     match call {
         PosixCall::Open { flags, .. } => flags.contains(OpenFlags::TEMPORARY),
