@@ -6,12 +6,13 @@
 //! A session then logs a change only if it holds the grants of all objects of the change.
 //!
 //! Before a request of another session, the service takes back the grants of the objects of the request. It
-//! takes back all grants of a session in three more cases. In the first case, the client has logged nothing
-//! for a while, and the service is about to sleep or to open the log of another session. In the second case,
-//! storage runs short. In the third case, the volume gets a feature with which no change is deferred. Grants
-//! also end with their session, and after an entry that cannot be applied. To take grants back, the service
-//! seals the log, applies everything up to the position that it then sees, and clears the grants on the
-//! board. The client has no part in this, so it may be stopped or dead.
+//! takes back all grants of a session in three more cases. In the first case, the service finds that the
+//! client has logged nothing for a while. (The service looks for such clients before it sleeps, and at each
+//! look at its sockets.) In the second case, storage runs short. In the third case, the volume gets a feature
+//! with which no change is deferred. Grants also end with their session, and after an entry that cannot be
+//! read or applied. To take grants back, the service seals the log, applies everything up to the position
+//! that it then sees, and clears the grants on the board. The client has no part in this, so it may be
+//! stopped or dead.
 //!
 //! A session gets grants after several changes. If others need the same objects soon after, the next grant
 //! comes later, up to a second, so that changes of objects in contention are applied at once.
@@ -54,8 +55,8 @@ const IDLE: Duration = Duration::from_millis(100);
 /// Number of bytes of a log after which a sweep goes on to the next log, so that other sessions have their
 /// turn.
 const SWEEP_BYTES: u64 = 128 << 10;
-/// Maximum time for which an entry waits for free storage. The service ends the sessions that hold storage
-/// back long before.
+/// Maximum time for which an entry waits for free storage. Long before, the service ends the sessions of
+/// other processes that hold storage back.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Number of bytes of a log after which the service tells the client that they are applied. It also tells the
 /// client at the end of a sweep.

@@ -17,7 +17,7 @@ use crate::sync::unpoisoned;
 /// Maximum number of pages that are dropped after one grace period.
 const BATCH: usize = 4096;
 /// Maximum number of attempts to advance the epoch, before a long pin ends the eviction. All attempts
-/// together take some 20 ms.
+/// together take some 30 ms, because the kernel makes each sleep of 100 µs longer.
 const PATIENCE: u32 = 200;
 
 impl Pager {

@@ -43,7 +43,7 @@ pub struct ServedLog {
     pub changes: u32,
     /// Time of the latest request of the session.
     pub latest_request: Option<Instant>,
-    /// Time of the latest grant or entry.
+    /// Time at which the log was opened, or at which a sweep last found an entry.
     pub last_entry: Instant,
     /// True if the session holds the grant of the volume, or may hold grants of parts. Otherwise the log is
     /// sealed and applied.
@@ -52,8 +52,8 @@ pub struct ServedLog {
     pub has_parts: bool,
     /// True once the host has provided all memory of the file.
     pub is_provisioned: bool,
-    /// True if an entry could not be applied, or if the host has no memory for the log. The session then gets
-    /// no further grant.
+    /// True if an entry could not be read or applied, or if the host has no memory for the log. The session
+    /// then gets no further grant.
     pub is_useless: bool,
 }
 

@@ -63,8 +63,8 @@ impl Service {
         false
     }
 
-    /// Applies the log of a session that ends. If an entry finds no storage, expels the clients that keep
-    /// storage from being reused.
+    /// Applies the log of a session that ends. If an entry finds no storage for [`STORAGE_WAIT`], expels the
+    /// other clients that keep storage from being reused.
     pub(super) fn end_log(&mut self, number: u64) {
         let started = Instant::now();
         loop {

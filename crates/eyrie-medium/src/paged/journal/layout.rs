@@ -26,8 +26,8 @@ pub(super) const VERSION_WITH_CHECKSUMS: u32 = 3;
 pub(super) const TRANSFER_BYTES: u64 = 1 << 20;
 /// Maximum size of a journal, in bytes. It limits the time of a replay and the memory for one record.
 pub(crate) const MAX_JOURNAL_BYTES: u64 = 64 << 20;
-/// Maximum size of the overflow of a record, in bytes. It limits the memory that a replay of a hostile
-/// journal takes.
+/// Maximum size of the overflow of a record, in bytes. It limits the memory that a replay takes for one
+/// hostile record.
 pub(in crate::paged) const MAX_OVERFLOW_BYTES: u64 = 1 << 30;
 
 /// The start of the last page of a volume on a disk. It describes the journal.
