@@ -24,7 +24,7 @@ use rustix::process::{Signal, getpid, kill_process};
 const BYTES: u64 = 8 << 20;
 
 /// Names of the environment variables of a service in a process of its own: the directory of its volume, and
-/// the number of the store to the board before which the service is killed.
+/// the number of the store to the board before which the service is killed (see [`ServiceProcess::start`]).
 const PLACE: &str = "EYRIE_TEST_PERSISTENT_PLACE";
 const KILL: &str = "EYRIE_TEST_PERSISTENT_KILL";
 
@@ -180,7 +180,8 @@ pub struct ServiceProcess {
 
 impl ServiceProcess {
     /// Starts a service of the volume in `place`: this program, whose test `test` calls [`serve_if_child`]
-    /// first. If `kill` is n, the service is killed before its store number n to the board, counted from 0.
+    /// first. If `kill` is n, the service is killed before its store number n to the board. The stores of the
+    /// start do not count, and the first store after the start has number 0.
     ///
     /// # Panics
     /// Panics if the host starts no process.

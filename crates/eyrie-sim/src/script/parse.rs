@@ -21,7 +21,7 @@ pub enum ParseError {
         file: String,
         /// Line number, from 1.
         line: usize,
-        /// The word as written.
+        /// The word, or its first 60 bytes and `...`, with `\xNN` for bytes that are not printable ASCII.
         word: String,
         /// A description of the allowed words.
         expected: String,

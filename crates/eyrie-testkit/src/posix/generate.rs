@@ -214,7 +214,7 @@ impl Random {
             2 => return vec![b'a'; self.one_of(&[255, 256])],
             3 => return b"a/".repeat(2048),
             4 => {
-                // The longest path has 4,095 bytes.
+                // These paths have 4,094, 4,095 and 4,096 bytes. The kernel accepts at most 4,095.
                 let slashes = self.one_of(&[3, 4, 5]);
                 return [&b"/"[..], &b"./".repeat(2045), &b"/////"[..slashes - 1], b"a"].concat();
             }

@@ -175,10 +175,10 @@ impl HostSide {
         tree::read(&self.host, Parts { xattrs: self.xattrs, targets }).expect("root reads everything")
     }
 
-    /// True if the host's answer cannot be compared. In these cases the host would wait for another process
-    /// (a pipe), pass the call to a driver (a device), apply options and limits of its mount, or not support
-    /// the call. A look-up of the call's path may set the access times of symbolic links. So the same look-up
-    /// is made in `subject`, the file system under test.
+    /// True if the host's answer cannot be compared. In most of these cases the host would wait for another
+    /// process (a pipe), pass the call to a driver (a device), apply options and limits of its mount, or not
+    /// support the call. A look-up of the call's path may set the access times of symbolic links. So the same
+    /// look-up is made in `subject`, the file system under test.
     pub fn is_beyond_comparison<P: Posix>(
         &self,
         slots: &Slots<Host>,

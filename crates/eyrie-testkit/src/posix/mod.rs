@@ -119,7 +119,7 @@ pub struct Comparison {
     pub seeds: Range<u64>,
     /// Number of calls of each seed.
     pub count: usize,
-    /// Draws this number of calls of a seed, for a number of users.
+    /// Draws the calls of a seed. The arguments are the seed, the number of calls and the number of users.
     pub generate: fn(u64, usize, usize) -> Vec<(usize, PosixCall)>,
     /// Returns the users that make the calls of a seed: [`plain_users`] or [`users_of_seed`].
     pub users: fn(u64) -> Vec<Credentials>,

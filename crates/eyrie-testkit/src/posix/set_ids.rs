@@ -73,7 +73,7 @@ pub(super) fn calls() -> Vec<(usize, PosixCall)> {
             }
         }
     }
-    // Linux also writes a mode without its set-id bits into an access ACL.
+    // When Linux clears the set-id bits of a file, it also writes the new mode into the access ACL.
     let call = XattrCall::Set {
         name: AclKind::Access.name().to_vec(),
         value: acl(5, u32::MAX),

@@ -3,7 +3,7 @@
 //!
 //! The directory of a thread is its root on both sides. So the answers that a thread gets do not depend on
 //! the other threads, and the kernel can be the oracle. The threads share everything else of the volume: its
-//! allocator, tables, journal and grace periods.
+//! allocator, tables, redo slots and grace periods.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Kills and stops a client before its stores to its lanes and to its claims. At this moment the client holds
-//! pins, ids and open files. Other clients must go on, and the service must get back everything that the
-//! client held.
+//! Kills and stops a client before its stores to its lanes, its claims and its change log. At this moment the
+//! client holds pins, ids and open files. Other clients must go on, and the service must get back everything
+//! that the client held.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,6 @@
-//! Compares calls with a tmpfs of the kernel: calls of a client through its service, and calls that pass only
-//! the checks of a service.
+//! Tests of clients of a service. Some compare calls with a tmpfs of the kernel: calls of a client through
+//! its service, and calls that pass only the checks of a service. Others have clients in several threads, or
+//! in forked children.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -22,9 +23,9 @@ use eyrie_testkit::services::{in_client_process, served};
 
 use crate::threads::{Shared, explain, storm_of};
 
-/// Returns the next time of a clock that never shows the same time twice, and that is behind every other
-/// clock, because a service replaces times in the future. A run takes less than a day on this clock, so no
-/// access time becomes a day old.
+/// Returns the next time of a clock that never shows the same time twice. The clock is years behind, because
+/// a service replaces each time that is not more than a minute old. A run takes less than a day on this
+/// clock, so no access time becomes a day old.
 fn counter() -> Time {
     static NEXT: AtomicI64 = AtomicI64::new(0);
     let micros = NEXT.fetch_add(1, Ordering::Relaxed);
