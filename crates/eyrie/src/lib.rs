@@ -52,8 +52,8 @@
 //!   another thread. These calls read the clock in user space. This crate takes no lock in these calls.
 //!   (While files of the volume have advisory locks, `close` takes the mutex of the table of locks in the
 //!   engine.) The calls allocate nothing except in a new thread, for a path with a symbolic link or an
-//!   escaped name ([`names`]), for an error that keeps the error of the engine, and where a directory grows
-//!   or many extents change.
+//!   escaped name ([`names`]), for an object with an access control list, for an error that keeps the error
+//!   of the engine, and where a directory grows or many extents change.
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]

@@ -36,7 +36,7 @@ pub enum Order {
     #[default]
     Unordered,
     /// Byte order. The directory is not kept in this order, so a scan reads *all* entries at its start, and
-    /// keeps the lowest keys in memory: up to 64 MiB, and for a moment up to 96 MiB. Each key takes its
+    /// keeps the lowest keys in memory: up to 64 MiB, and for a moment about 96 MiB. Each key takes its
     /// length and 24 bytes, so 64 MiB have room for 1.8 million keys of 12 bytes. If more keys are in the
     /// range, the scan reads all entries again after it has returned the kept keys. Each reading of all
     /// entries is a pass, and the cost of a scan grows with the number of entries multiplied by the number of

@@ -9,7 +9,8 @@ use crate::Result;
 use crate::fetch::FetchSize;
 
 /// Bytes of memory for the keys that a pass of an ordered scan returns. If the pass finds more keys, it drops
-/// the higher half of them, and copies the rest. So it uses at most one and a half times this memory.
+/// the higher half of them, and copies the rest. So for a moment it uses about one and a half times this
+/// memory, or more if the lower keys are longer than the higher ones.
 const PASS_BYTES: usize = 64 << 20;
 /// Number of keys by which the prefetch of a key's bytes is ahead of the scan.
 const AHEAD: usize = 16;

@@ -146,8 +146,9 @@ impl<E: Engine> Kvfs<E> {
             let dir = self.store.dir()?;
             match self.apply_op(&Op::Erase { dir, name, time: clock.stamp_of_any() }) {
                 Ok(_) => Ok(true),
-                // A call of another thread may have removed the key, and that removal may not be durable yet.
-                // This call reports that the key is missing, so the call waits until the removal is durable.
+                // A call of another thread may have removed the key, and may not have returned yet. This call
+                // reports that the key is missing, so it waits until the removal is as durable as that of a
+                // call that has returned.
                 Err(eyrie_engine::Error::NotFound) => engine.wait_for(dir).map(|()| false),
                 Err(error) => Err(error),
             }

@@ -59,8 +59,9 @@ impl<E: Engine> Kvfs<E> {
 
     /// Returns the keys in `range` with their values, in place where the engine can lend the stored bytes.
     /// This is the fastest scan of values, because it looks a key up only if the id from the listing has
-    /// become stale. Each value is a value that its key had at some moment of the scan. A key that is erased
-    /// during the scan may or may not appear. The iterator has the errors of [`Kvfs::get`].
+    /// become stale. Each value is a value that its key had at some moment of the scan, unless a call on
+    /// files renames the file of the key during the scan. A key that is erased during the scan may or may not
+    /// appear. The iterator has the errors of [`Kvfs::get`].
     ///
     /// Storage that is freed while the pin lives is reused only after the pin is dropped. So during a long
     /// scan, the values that other threads replace keep their storage.
@@ -216,8 +217,7 @@ impl<'a, E: Engine> Iterator for ScanInPlace<'a, E> {
             // The engine may return `Stale` for an object that was erased.
             match self.store.value_of(id, self.pin) {
                 Ok(value) => return Some(Ok((key, value))),
-                // The key was erased, or the session of the id has ended. A second look-up of the key
-                // decides.
+                // The key was erased, or the session of the id has ended. A look-up of the key decides.
                 Err(eyrie_engine::Error::Stale) => match self.store.get_in_place(&key, self.pin) {
                     Ok(None) => {}
                     Ok(Some(value)) => return Some(Ok((key, value))),

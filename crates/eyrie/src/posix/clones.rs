@@ -53,7 +53,8 @@ pub trait PosixClones: Posix {
     /// an existing file is overwritten.
     ///
     /// This call has several steps: it makes `to` or sets its size to 0, clones the bytes, and sets the
-    /// permission bits. After an error or a crash `to` may be empty.
+    /// permission bits. After an error or a crash `to` may be empty. If `from` has more than 1 GiB, `to` may
+    /// then have a part of the bytes.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {

@@ -29,8 +29,8 @@ struct Rung<P: Posix> {
 }
 
 /// The directories from the start of a walk to its current one. Each step of a ladder names one component. So
-/// with a ladder a program can walk through a tree whose paths are longer than a call accepts. At most
-/// [`Posix::open_dirs_max`] directories are open at a time.
+/// with a ladder a program can walk through a tree whose paths are longer than a call accepts. After each
+/// step, the ladder keeps at most [`Posix::open_dirs_max`] directories open.
 ///
 /// ```
 /// # use eyrie::{Host, Ladder, Posix, PosixExt};

@@ -25,8 +25,8 @@ pub enum AccessTimes {
     /// No read sets an access time, so reads make no changes (`noatime`).
     #[default]
     Never,
-    /// A read sets the access time if this time is not newer than the modification time and the change time,
-    /// or is at least a day old (`relatime`).
+    /// A read sets the access time if the modification time or the change time is equal or newer, or if the
+    /// access time is at least a day old (`relatime`).
     Relative,
     /// Every read sets the access time (`strictatime`).
     Always,

@@ -99,8 +99,8 @@ impl<E: Engine> AsUser<'_, E> {
         (target, to): FilePlace,
         length: u64,
     ) -> CallResult<()> {
-        // Check all steps before the first one, because the call must not fail after some of its steps. Only
-        // the last step can clone a part of a page.
+        // Check the ranges of all steps before the first one, so that a call with an impossible range changes
+        // nothing. Only the last step can clone a part of a page.
         let (end, to_end) = (from + length, to.saturating_add(length));
         let (size, to_size) =
             (self.engine().attributes(source)?.size, self.engine().attributes(target)?.size);

@@ -9,8 +9,8 @@ use eyrie_medium::{PAGE_SIZE, epoch};
 use super::{Pxfs, Shared};
 use crate::{Errno, Error, Result};
 
-/// Divisor of a step: each prefix lacks some pages of the one before, namely the page count of that longer
-/// prefix divided by this number.
+/// Divisor of a step: each prefix is shorter than the one before. The difference is the page count of the
+/// longer prefix divided by this number, but at least one page.
 const STEP_DIVISOR: u64 = 8;
 
 impl<E: Engine> Pxfs<E> {
@@ -75,9 +75,9 @@ fn does_not_fit(error: &Error) -> bool {
 /// Writes a prefix of `data` that fits at the offset `start`, and is shorter than `data`. Returns `None` if
 /// none fits.
 ///
-/// The prefixes end at pages of the file. Each has fewer pages than the one before, by an eighth of the pages
-/// of that longer prefix. So the written prefix lacks at most an eighth of the bytes that would fit. For 1
-/// MiB the 37th attempt has one page.
+/// The prefixes end at pages of the file. Each lacks an eighth of the pages of the prefix before it, rounded
+/// down, but at least one page. So the written prefix lacks at most an eighth of the bytes that would fit.
+/// For 1 MiB the 37th attempt has one page.
 fn write_prefix<T>(data: &[u8], start: u64, mut write: impl FnMut(&[u8]) -> Result<T>) -> Result<Option<T>> {
     let before = start % PAGE_SIZE;
     let mut pages = (before + data.len() as u64).div_ceil(PAGE_SIZE);

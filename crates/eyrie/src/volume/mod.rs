@@ -158,17 +158,17 @@ impl Volume {
             .map_err(|error| Error::from_engine(error, "create volume").at(path))
     }
 
-    /// Opens a volume. If a service shares the volume, connects to the service. A volume that was not closed
-    /// is recovered.
+    /// Opens a volume. If a service shares the volume, or if `path` is the socket of a service, connects to
+    /// the service. A volume that was not closed is recovered.
     ///
     /// # Errors
-    /// `ENOENT` if nothing is at `path`. `ENOTDIR` for a file that is neither a directory nor a block device.
-    /// `EINVAL` for a directory or device without a volume. `EBUSY` if a process has the volume open, unless
-    /// that process is the service of the volume. `EACCES` if the service does not serve this user, and
-    /// `EAGAIN` if the service has too many clients. `EOPNOTSUPP` for a newer format, and for a host without
-    /// the medium. `EIO` for a truncated or corrupt volume, but `EINVAL` if neither superblock can be
-    /// recognised. Other errors as the host returns them, such as `EACCES`. The message of the error has the
-    /// reason and advice.
+    /// `ENOENT` if nothing is at `path`. `ENOTDIR` for a file that is neither a directory, nor a block
+    /// device, nor a socket. `EINVAL` for a directory or device without a volume. `EBUSY` if a process has
+    /// the volume open, unless that process is the service of the volume. `EACCES` if the service does not
+    /// serve this user, and `EAGAIN` if the service has too many clients. `EOPNOTSUPP` for a newer format,
+    /// and for a host without the medium. `EIO` for a truncated or corrupt volume, but `EINVAL` if neither
+    /// superblock can be recognised. Other errors as the host returns them, such as `EACCES`. The message of
+    /// the error has the reason and advice.
     ///
     /// # Examples
     /// ```

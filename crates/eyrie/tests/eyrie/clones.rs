@@ -33,7 +33,7 @@ fn clone_takes_no_space_and_a_changed_page_takes_one() {
     for (medium, _host, volume, files) in volumes(64 << 20) {
         let empty = used(&files);
         let data = bytes(5 << 20);
-        // The second write makes the file a tree, whose first bytes are in leaves of 2 MiB.
+        // The second write makes the file a tree. Its second 2 MiB are one leaf, and the rest are pages.
         files.write("/source", &data).unwrap();
         open(&files, "/source", OpenFlags::WRITE).write_all_at(&data[..100], 0).unwrap();
         let before = used(&files);

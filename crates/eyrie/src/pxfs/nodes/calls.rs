@@ -281,8 +281,8 @@ impl<E: Engine> Nodes<E> {
 
     /// Copies bytes from one file to another, or within one file if the ranges do not overlap. Returns the
     /// number of bytes, which is smaller than `length` if the first file ends earlier. The files share pages
-    /// as after [`Posix::copy_file_range`]. All other bytes are copied in steps of 1 MiB. The caller must
-    /// have checked the rights.
+    /// as after [`Posix::copy_file_range`]. All other bytes are copied in steps of at most 1 MiB. The caller
+    /// must have checked the rights.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {

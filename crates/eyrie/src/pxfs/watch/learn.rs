@@ -74,8 +74,9 @@ impl<E: Engine> Watch<E> {
                 options.tree || !options.entries_only
             });
             match listed {
-                // Another thread has removed a directory of the tree meanwhile. A damaged directory has no
-                // known entries, and the calls that use it report the damage.
+                // Another thread has removed a directory of the tree meanwhile, or the directory is damaged.
+                // Of a damaged directory, the watch knows the entries before the damage, and the calls that
+                // use the directory report the damage.
                 Err(error) if dir != self.known.root() && (is_gone(&error) || is_damage(&error)) => {}
                 listed => listed?,
             }
