@@ -2,8 +2,8 @@
 //! commands of the same names on a tmpfs, in alternation.
 //!
 //! Each time is that of a whole process, which for Eyrie includes opening and closing the volume. Both sides
-//! write their output to files on the tmpfs. After each command, the output proves that the command has
-//! visited every entry.
+//! write their output to files on the tmpfs. After each command but `rm -r`, which prints nothing, the output
+//! proves that the command has visited every entry.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -79,7 +79,8 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // If this unmount fails, the server has ended or never mounted. The code below handles both cases.
+        // This unmount may fail because the server has ended, or because a program still uses the mount. The
+        // code below handles both cases.
         let _ = Command::new("umount").arg(&self.dir).status();
         if !matches!(self.server.try_wait(), Ok(Some(_))) {
             std::thread::sleep(Duration::from_millis(200));
@@ -99,8 +100,8 @@ const PROGRAMS: [Packaged; 5] = [
     ("tar", "tar"),
 ];
 
-/// Installs missing programs. Fails if this user cannot mount. A run calls this function first, so that it
-/// does not measure other groups in vain.
+/// Installs missing programs. Fails if this user cannot open `/dev/fuse`. A run calls this function first, so
+/// that it does not measure other groups in vain.
 pub fn check_programs() -> Result<()> {
     packages::install(&PROGRAMS)?;
     let device = File::options().read(true).write(true).open("/dev/fuse");

@@ -24,7 +24,7 @@ const TOGETHER: &str = "together";
 const BYTES: [u8; 100] = [5; 100];
 /// Number of times that a process takes a grant.
 const TAKEN: usize = 101;
-/// Pause before a process takes a grant.
+/// Pause between the stop of the process that has a grant and the look-up that takes the grant from it.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The file that the holder of a grant makes last.
