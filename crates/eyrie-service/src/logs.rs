@@ -106,8 +106,6 @@ pub struct Logs {
     latest: (u64, u32),
     /// The objects of the request that is being handled.
     objects: Vec<ObjectId>,
-    /// A session with an entry that waits for free storage, and the time since which some entry has waited.
-    full: Option<(u64, Instant)>,
     reader: LogReader,
 }
 
@@ -154,11 +152,6 @@ impl Logs {
         true
     }
 
-    /// Returns a session with an entry that waits for free storage.
-    pub fn lacking_storage(&self) -> Option<u64> {
-        self.full.map(|(number, _)| number)
-    }
-
     /// True if the service must know the objects of a request of a session.
     pub fn wants_objects(&self, number: u64) -> bool {
         self.table.is_some() && self.whole != Some(number)
@@ -176,7 +169,6 @@ impl Logs {
             if tail == log.applied {
                 continue;
             }
-            log.last_entry = Instant::now();
             if !self.apply(engine, clock, number, tail, SWEEP_BYTES) {
                 return Swept::Full;
             }
@@ -336,11 +328,11 @@ impl Logs {
     /// when readers may hold back less storage.
     fn apply(&mut self, engine: &Scm, clock: &mut Clock, number: u64, tail: u64, limit: u64) -> bool {
         let (Some(table), Some(log)) = (&self.table, self.logs.get_mut(&number)) else { return true };
-        let holder = self.whole.is_none().then_some(log.key);
+        let (holder, start) = (self.whole.is_none().then_some(log.key), log.applied);
         let ServedLog { key, who, lanes, file, reserved, generations, applied, storage, .. } = log;
         let (limit_of_storage, was_useless, is_useless) = (log.limit, log.is_useless, &mut log.is_useless);
         let mut is_full = false;
-        let may_wait = self.full.is_none_or(|(_, since)| since.elapsed() < LONGEST_WAIT);
+        let may_wait = log.full_since.is_none_or(|since| since.elapsed() < LONGEST_WAIT);
         let tell = |position| lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
         let read = self.reader.read(file, *applied, tail, limit, |position, head, op| {
             if broken(SafetyRule::EntryIsAppliedBeforeItCounts) {
@@ -409,10 +401,9 @@ impl Logs {
             }
         }
         tell(*applied);
-        if is_full {
-            self.full = Some((number, self.full.map_or_else(Instant::now, |(_, since)| since)));
-        } else if self.full.is_some_and(|(waiting, _)| waiting == number) {
-            self.full = None;
+        log.full_since = is_full.then(|| log.full_since.unwrap_or_else(Instant::now));
+        if log.applied != start {
+            log.last_entry = Instant::now();
         }
         if *is_useless {
             lanes.word_to_store(LOG_FAILED).store(1, Ordering::Release);

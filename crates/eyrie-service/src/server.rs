@@ -294,11 +294,10 @@ impl Service {
         let (logs, clock) = self.requests.logs();
         let swept = logs.sweep(&self.engine, clock);
         let (mut has_work, mut is_full) = (swept != Swept::Nothing, swept == Swept::Full);
-        let lacks_storage = logs.lacking_storage().filter(|_| is_full);
-        for (&number, session) in &mut self.sessions {
+        for session in self.sessions.values_mut() {
             let answered = self.requests.answer_all(&self.engine, session, waits);
             has_work |= answered != Answered::Nothing;
-            session.lacks_storage = answered == Answered::Full || lacks_storage == Some(number);
+            session.lacks_storage = answered == Answered::Full;
             is_full |= session.lacks_storage;
         }
         self.full_since = is_full.then(|| self.full_since.unwrap_or_else(Instant::now));
@@ -322,9 +321,11 @@ impl Service {
 
     /// Ends a session.
     fn end(&mut self, number: u64) {
-        self.end_log(number);
-        let Some(session) = self.sessions.remove(&number) else { return };
+        let Some(mut session) = self.sessions.remove(&number) else { return };
         let _ = epoll::delete(&self.poll, &session.socket);
+        // An entry of the log may need the storage that the pins of the client hold back.
+        session.end_reads(&self.engine);
+        self.end_log(number);
         session.end(&self.engine);
     }
 

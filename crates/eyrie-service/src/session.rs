@@ -57,8 +57,8 @@ pub struct Joined {
     pub watchers: Watchers,
     /// Time of the last request for pages of a disk.
     pub last_page: Instant,
-    /// The clock of grace periods waits for the pins of the client until the session ends.
-    pub pins: PinWatch,
+    /// The clock of grace periods waits for the pins of the client until [`Session::end_reads`].
+    pins: Option<PinWatch>,
 }
 
 impl Joined {
@@ -200,21 +200,25 @@ impl Session {
             reserved,
             watchers: Watchers::default(),
             last_page: Instant::now(),
-            pins,
+            pins: Some(pins),
         });
         sent
+    }
+
+    fn pins(&self) -> Option<&PinWatch> {
+        self.joined.as_ref()?.pins.as_ref()
     }
 
     /// Returns the device and the inode of the file of the client's pins. All sessions of a process have one
     /// such file.
     pub fn pins_file(&self) -> Option<(u64, u64)> {
-        let found = self.joined.as_ref()?.pins.file()?.metadata().ok()?;
+        let found = self.pins()?.file()?.metadata().ok()?;
         Some((found.dev(), found.ino()))
     }
 
     /// True if the client holds a pin that keeps storage from being reused.
     pub fn holds_back(&self) -> bool {
-        self.joined.as_ref().is_some_and(|joined| joined.pins.holds_back())
+        self.pins().is_some_and(PinWatch::holds_back)
     }
 
     /// True if the client has requested pages of a disk since this time.
@@ -233,7 +237,7 @@ impl Session {
         SentSession {
             process,
             user,
-            pins: joined.pins.pinned() as u32,
+            pins: self.pins().map_or(0, PinWatch::pinned) as u32,
             pending: joined.pending() as u32,
             reserved: lock(&joined.reserved).len() as u32,
             raw_state: state as u32,
@@ -247,13 +251,23 @@ impl Session {
         packet::send(self.socket.as_fd(), welcome.as_bytes(), &[])
     }
 
-    /// Ends the session: drops the claims and the locks of the client, and gives its reserved ids back.
+    /// Ends the reads of the client, whose pins then hold nothing back.
+    pub fn end_reads(&mut self, engine: &Scm) {
+        if let Some(joined) = &mut self.joined {
+            let mut pins = joined.pins.take();
+            if broken(SafetyRule::SessionEndsBeforeItsPins) {
+                pins = None;
+            }
+            // The client sees the end of its session before any storage that its pins protect is reused.
+            engine.volume().board().end_session(joined.key);
+            drop(pins);
+        }
+    }
+
+    /// Ends the session after [`Session::end_reads`]: drops the claims and the locks of the client, and gives
+    /// its reserved ids back. The log of the client is applied, because its entries use these ids.
     pub fn end(self, engine: &Scm) {
         if let Some(joined) = self.joined {
-            // The client sees the end of its session before any storage that its pins or claims protect is
-            // reused.
-            let _pins = (!broken(SafetyRule::SessionEndsBeforeItsPins)).then_some(joined.pins);
-            engine.volume().board().end_session(joined.key);
             engine.lock_table().end_session(joined.key.raw());
             engine.remove_claims(&joined.claims);
             for &id in &*lock(&joined.reserved) {

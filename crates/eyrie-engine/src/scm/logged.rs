@@ -135,7 +135,10 @@ impl Scm {
                 holds(dir) && changed.is_some_and(holds)
             }
             Op::Unlink { dir, .. } | Op::Erase { dir, .. } => holds(dir) && holds_named(),
-            Op::Rename { from_dir, to_dir, .. } => holds(from_dir) && holds(to_dir) && holds_named(),
+            Op::Rename { from_dir, to_dir, to_name, .. } => {
+                let is_replaced_held = self.lookup(to_dir, to_name)?.is_none_or(holds);
+                holds(from_dir) && holds(to_dir) && holds_named() && is_replaced_held
+            }
             _ => false,
         })
     }

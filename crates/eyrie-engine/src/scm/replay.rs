@@ -194,7 +194,8 @@ mod tests {
             };
             let [file, value] = [b"file", &b"key"[..]].map(|name| make(root, name, Kind::File));
             let nest = make(root, b"nest", Kind::Directory);
-            let other = make(nest, b"other", Kind::File);
+            let [other, guest] =
+                [(nest, &b"other"[..]), (root, b"guest")].map(|(dir, name)| make(dir, name, Kind::File));
             let reserved = [(); 2].map(|()| engine.reserve(Kind::File).expect("room"));
             reserved.iter().for_each(|&id| engine.unreserve(id));
             let generation = engine.generations_for_log().expect("few are used").start;
@@ -210,7 +211,7 @@ mod tests {
             };
             let held = [root, file, value, reserved[0], reserved[1]];
             let log = begin(3, generation..generation + 2, &held);
-            let other = (begin(4, generation + 2..generation + 3, &[nest, other]), 0, nest);
+            let other = (begin(4, generation + 2..generation + 3, &[nest, other, guest]), 0, nest);
             Killed { place, log, file, dir: root, reserved, generation, tail: 0, other }
         }
 
@@ -495,7 +496,7 @@ mod tests {
         assert_is_clean(&engine);
     }
 
-    /// A log has entries with a file, a directory and a new object that another session holds. These entries
+    /// A log has entries with files, a directory and a new object that another session holds. These entries
     /// change nothing, although the user of the log has all rights.
     #[test]
     fn entries_need_the_grants_of_their_session() {
@@ -506,7 +507,8 @@ mod tests {
         killed.create_with(b"new", 0, killed.generation + 2);
         killed.put(b"other", b"one");
         killed.swap_logs();
-        let nest = killed.other.2;
+        let (nest, file) = (killed.other.2, killed.file);
+        killed.rename(b"file", b"guest", file);
         std::mem::swap(&mut killed.dir, &mut killed.other.2);
         killed.put(b"other", b"lost");
         let engine = killed.open().expect("sound");

@@ -45,6 +45,8 @@ pub struct ServedLog {
     pub latest_request: Option<Instant>,
     /// Time at which the log was opened, or at which a sweep last found an entry.
     pub last_entry: Instant,
+    /// The time since which an entry has waited for free storage.
+    pub full_since: Option<Instant>,
     /// True if the session holds the grant of the volume, or may hold grants of parts. Otherwise the log is
     /// sealed and applied.
     pub is_open: bool,
@@ -80,6 +82,7 @@ impl ServedLog {
             changes: 0,
             latest_request: None,
             last_entry: Instant::now(),
+            full_since: None,
             is_open: false,
             has_parts: false,
             is_provisioned: false,

@@ -51,7 +51,7 @@ impl Service {
     /// client. The requests are then answered, with `ENOSPC` if they still find no storage.
     ///
     /// Does not expel a process whose own request waits for storage, because only this service can end that
-    /// wait.
+    /// wait. Expels a process whose own logged change waits, because the client does not wait for it.
     #[cold]
     pub(super) fn wait_or_expel(&mut self, since: Instant) -> bool {
         let held = self.holding_back(|session| session.lacks_storage);
@@ -73,8 +73,7 @@ impl Service {
                 return;
             }
             if started.elapsed() >= STORAGE_WAIT {
-                let mut held = self.holding_back(|_| false);
-                held.retain(|&other| other != number);
+                let held = self.holding_back(|_| false);
                 self.expel(&held, "it kept storage from being reused in a full volume");
             }
             self.engine.reclaim();
@@ -112,7 +111,9 @@ impl Service {
     /// Ends these sessions. `why` completes the message that the client was expelled.
     fn expel(&mut self, sessions: &[u64], why: &str) {
         for &number in sessions {
-            tracing::warn!(process = self.sessions[&number].process, "a client was expelled, because {why}");
+            // The end of an earlier session may have expelled this one.
+            let Some(session) = self.sessions.get(&number) else { continue };
+            tracing::warn!(process = session.process, "a client was expelled, because {why}");
             self.end(number);
         }
     }

@@ -195,7 +195,7 @@ impl<O: Copy> FoundKeys<O> {
         self.keys.sort_unstable_by(|a, b| {
             a.prefix.cmp(&b.prefix).then_with(|| a.bytes(names).cmp(b.bytes(names)))
         });
-        // A directory may list an entry twice if another entry has the same hash.
+        // A directory may list an entry twice if an entry with the same hash is made meanwhile.
         self.keys
             .dedup_by(|key, before| key.prefix == before.prefix && key.bytes(names) == before.bytes(names));
     }

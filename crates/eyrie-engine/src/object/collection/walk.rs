@@ -416,3 +416,25 @@ impl Collection<'_> {
         bucket_summary(&table, buckets, buckets.of(self.hash(name)), times_version)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn separated(positions: &[u64], range: (u64, u64)) -> Vec<u64> {
+        let id = ObjectId::new(1 << 20, crate::Kind::File);
+        let mut found: Vec<_> = positions.iter().map(|&position| (position, id, 0, 0)).collect();
+        separate(&mut found, range);
+        found.into_iter().map(|(position, ..)| position).collect()
+    }
+
+    #[test]
+    fn equal_positions_become_different() {
+        assert_eq!(separated(&[3, 5, 9], (0, 15)), [3, 5, 9]);
+        assert_eq!(separated(&[3, 3, 3, 4, 9], (0, 15)), [3, 4, 5, 6, 9]);
+        // The next bucket begins at 16.
+        assert_eq!(separated(&[2, 14, 15, 15, 15], (0, 15)), [2, 12, 13, 14, 15]);
+        let last = COOKIE_MAX - 1;
+        assert_eq!(separated(&[last - 1, last, last], (0, LAST)), [last - 2, last - 1, last]);
+    }
+}

@@ -284,6 +284,41 @@ fn colliding(volume: &Volume, count: usize) -> Vec<Vec<u8>> {
     names.filter(|name| hash(volume.hash_seed(), name) & 0xfff == 0).take(count).collect()
 }
 
+/// Returns a name of 32 bytes, whose hash is the same for each number. XXH3 multiplies pairs of 8 bytes of such
+/// a name, each after an exclusive-or with a secret word. The first factor is 0 here, so the second one, which
+/// has the number, does not matter.
+fn of_equal_hash(volume: &Volume, number: u64) -> Vec<u8> {
+    let first_word_of_secret = u64::from_le_bytes([0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe]);
+    let first = first_word_of_secret.wrapping_add(volume.hash_seed());
+    [first, number, 0, 0].map(u64::to_le_bytes).concat()
+}
+
+/// Each entry has a position of its own, so a listing in steps ends although all hashes are equal.
+#[test]
+fn listing_of_equal_hashes_shows_everything_once() {
+    let volume = volume(64 << 20);
+    let directory = Directory::new(&volume);
+    for n in 0..600 {
+        directory.insert(&of_equal_hash(&volume, n), id(n));
+        directory.insert(&name(n), id(1000 + n));
+    }
+    let hash_of = |n| hash(volume.hash_seed(), &of_equal_hash(&volume, n));
+    assert!((1..600).all(|n| hash_of(n) == hash_of(0)));
+    for step in [1, 7, 100] {
+        let (mut cookie, mut seen) = (0, BTreeMap::new());
+        loop {
+            let part = directory.list(cookie, step).expect("sound");
+            let Some(last) = part.last() else { break };
+            assert!(last.2 > cookie, "the listing does not go on");
+            cookie = last.2;
+            for (name, id, _) in part {
+                assert_eq!(seen.insert(name, id), None, "shown twice");
+            }
+        }
+        assert_eq!(seen.len(), 1200);
+    }
+}
+
 #[test]
 fn names_that_collide_fill_further_pages() {
     let volume = volume(64 << 20);
