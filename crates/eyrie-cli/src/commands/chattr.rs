@@ -63,6 +63,7 @@ impl FlagChange {
 }
 
 pub fn run(arguments: &ChattrArgs, output: &mut Output) -> Result<()> {
+    output.need_no_reader();
     arguments.files.each(true, |target| change(arguments, target, output))
 }
 

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use self::speed::Sizes;
 use self::survey::Survey;
 use crate::copy::{Job, Reflink, Reporter, copy_tree};
-use crate::failure::{Doing, Failure, Result};
+use crate::failure::{Doing, Failure, Result, with_close};
 use crate::output::Output;
 use crate::{interrupt, text, volumes};
 
@@ -162,8 +162,7 @@ impl Tour<'_> {
             false => Ok(()),
         };
         let note = if self.arguments.remove { String::new() } else { format!("; the volume is {shown}") };
-        let rows = result.map_err(|failure| failure.with_note(&note))?;
-        closed.and(removed)?;
+        let rows = with_close(result.map_err(|failure| failure.with_note(&note)), closed.and(removed))?;
         if self.arguments.json {
             self.steps["measurements"] = report::json(&rows);
             self.steps["host"] = json!(host);
