@@ -283,6 +283,17 @@ fn damage_is_in_the_status_of_a_scrub_without_output() {
 }
 
 #[test]
+fn tour_refuses_a_volume_inside_its_directory() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    std::os::unix::fs::symlink("tree", sandbox.path("link")).unwrap();
+    for place in ["tree/vol", "link/vol"] {
+        sandbox.fail(1, &["tree", "inside"], ["tour", "tree", "--volume", place]);
+        assert!(!sandbox.path(place).exists());
+    }
+}
+
+#[test]
 fn tour_verifies_and_measures() {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path("tree")).unwrap();

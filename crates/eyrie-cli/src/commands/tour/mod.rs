@@ -88,12 +88,20 @@ pub fn run(arguments: &TourArgs, output: &mut Output) -> Result<()> {
     };
     let sizes = sizes(arguments.seconds, copies, &place);
     let size = (copies + sizes.bytes()).next_multiple_of(64 << 20);
-    if std::path::absolute(&place).is_ok_and(|place| place.starts_with(&root)) {
+    if is_inside(&place, &root) {
         let why = "the volume would be inside: name another directory, or use --volume";
         return Err(Failure::new("cannot tour", shown, why));
     }
     let mut tour = Tour { arguments, output, host, root, survey, sizes, steps: json!({}) };
     tour.show(&place, size)
+}
+
+/// Returns true if a file that is made at `place` would be inside `root`, which is a real path. `place` may
+/// lead through symbolic links, and its last components need not exist.
+fn is_inside(place: &Path, root: &Path) -> bool {
+    let Ok(place) = std::path::absolute(place) else { return false };
+    let real = place.ancestors().find_map(|above| above.canonicalize().ok());
+    real.is_some_and(|real| real.starts_with(root))
 }
 
 /// Estimates the number of bytes that the volume needs for the copied files, for the values with the same
