@@ -13,7 +13,7 @@ use crate::copy::{Progress, Reporter, Style, Tally};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::place::{Inside, Place};
-use crate::transfer::{Summary, refuse_own_directory, refuse_terminal, require_directory};
+use crate::transfer::{Summary, refuse_own_storage, refuse_terminal, require_directory};
 use crate::volumes::Purpose;
 use crate::{input, interrupt, text, volumes};
 
@@ -65,7 +65,7 @@ pub fn run(arguments: DumpArgs, output: &mut Output) -> Result<()> {
         }
         Some(file) => {
             let file = std::path::absolute(file).doing("write", text::path(file))?;
-            refuse_own_directory(&inside.volume, &file, "cannot dump to")?;
+            refuse_own_storage(&inside.volume, &file, "cannot dump to")?;
         }
     }
     interrupt::install();

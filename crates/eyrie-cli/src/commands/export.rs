@@ -10,7 +10,7 @@ use crate::copy::{Job, Reflink, Reporter, Style, copy_tree};
 use crate::failure::Result;
 use crate::output::Output;
 use crate::place::Place;
-use crate::transfer::{Summary, refuse_existing, refuse_own_directory, require_directory};
+use crate::transfer::{Summary, refuse_existing, refuse_own_storage, require_directory};
 use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
 
@@ -44,7 +44,7 @@ pub fn run(arguments: ExportArgs, output: &mut Output) -> Result<()> {
     let inside = arguments.from.inside_or_root();
     let (target, to) = volumes::host(&arguments.to)?;
     refuse_existing(&target, &to, "export to", &text::path(&arguments.to))?;
-    refuse_own_directory(&inside.volume, &to, "cannot export to")?;
+    refuse_own_storage(&inside.volume, &to, "cannot export to")?;
     interrupt::install();
     let started = Instant::now();
     let tally = volumes::with_volume(&inside.volume, Purpose::Read, |volume| {

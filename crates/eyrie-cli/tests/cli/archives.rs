@@ -249,10 +249,13 @@ fn dump_refuses_wrong_targets_and_keeps_the_volume() {
     sandbox.succeed(["cp", "file", "vol:/file"]);
     sandbox.fail(3, &["vol:/nowhere"], ["dump", "vol:/nowhere", "-o", "kept"]);
     sandbox.fail(1, &["vol:/file", "eyrie cp"], ["dump", "vol:/file", "-o", "kept"]);
-    sandbox.fail(1, &["inside"], ["dump", "vol:/", "-o", "vol/archive"]);
+    sandbox.fail(1, &["own storage"], ["dump", "vol:/", "-o", "vol/archive"]);
     sandbox.fail(3, &["nowhere"], ["dump", "vol:/", "-o", "nowhere/archive"]);
-    std::os::unix::fs::symlink("vol/segment-0000", sandbox.path("link")).unwrap();
-    sandbox.fail(1, &["inside"], ["dump", "vol:/", "-o", "link"]);
+    for (link, target) in [("link", "vol/segment-0000"), ("new", "vol/archive"), ("far", "new")] {
+        std::os::unix::fs::symlink(target, sandbox.path(link)).unwrap();
+        sandbox.fail(1, &["own storage"], ["dump", "vol:/", "-o", link]);
+    }
+    assert!(!sandbox.path("vol/archive").exists());
     assert_eq!(sandbox.succeed(["cat", "vol:/file"]), "bytes");
     assert_eq!(fs::read(sandbox.path("kept")).unwrap(), b"kept");
     let printed = sandbox.run(["dump", "-v", "vol:/", "-o", "archive"]);
