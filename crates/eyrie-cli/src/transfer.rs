@@ -2,10 +2,10 @@
 //! come before the transfer, and the summary comes after it.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use eyrie::{Errno, Files, Posix, Target};
+use eyrie::{Errno, Files, Posix, PosixExt, Target};
 
 use crate::copy::Tally;
 use crate::failure::{Doing, Failure, Result, require_complete};
@@ -39,13 +39,14 @@ pub fn refuse_own_storage(volume: &Path, path: &Path, what: &str) -> Result<()> 
     Ok(())
 }
 
-/// Fails unless `inside` is a directory, because `export` and `dump` take only directories.
+/// Returns the path of the directory `inside`, without symbolic links, because a walk does not follow a link
+/// at its root. Fails unless `inside` is a directory, because `export` and `dump` take only directories.
 ///
 /// # Errors
 /// The message has `what`, the name of the command.
-pub fn require_directory(files: &Files, inside: &Inside, what: &str) -> Result<()> {
+pub fn require_directory(files: &Files, inside: &Inside, what: &str) -> Result<PathBuf> {
     if files.stat((&inside.path).into()).doing(what, inside)?.is_dir() {
-        return Ok(());
+        return files.canonicalize(&inside.path).doing(what, inside);
     }
     let why = "not a directory: copy files with `eyrie cp`";
     Err(Failure::new(format_args!("cannot {what}"), inside, why))

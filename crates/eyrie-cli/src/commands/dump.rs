@@ -82,15 +82,15 @@ pub fn run(arguments: DumpArgs, output: &mut Output) -> Result<()> {
 fn write_archive(inside: &Inside, file: Option<&Path>, style: Style, output: &mut Output) -> Result<Tally> {
     volumes::with_volume(&inside.volume, Purpose::Read, |volume| {
         let source = volume.files(Credentials::of_process());
-        require_directory(&source, inside, "dump")?;
+        let root = require_directory(&source, inside, "dump")?;
         let reporter = Reporter::new(Path::new(&inside.to_string()), String::new(), "dump", style);
         let progress = Progress::new(&reporter);
         match file {
-            None => archive::dump(&source, &inside.path, &mut *output, &progress),
+            None => archive::dump(&source, &root, &mut *output, &progress),
             Some(file) => {
                 let file = File::create(file).doing("write", text::path(file))?;
                 let file = BufWriter::with_capacity(BUFFER_BYTES, file);
-                archive::dump(&source, &inside.path, file, &progress)
+                archive::dump(&source, &root, file, &progress)
             }
         }
         .doing("dump", inside)?;

@@ -49,11 +49,11 @@ pub fn run(arguments: ExportArgs, output: &mut Output) -> Result<()> {
     let started = Instant::now();
     let tally = volumes::with_volume(&inside.volume, Purpose::Read, |volume| {
         let source = volume.files(Credentials::of_process());
-        require_directory(&source, &inside, "export")?;
+        let from = require_directory(&source, &inside, "export")?;
         let prefix = PathBuf::from(inside.to_string());
         copy_tree(&Job {
             source: &source,
-            from: &inside.path,
+            from: &from,
             target: &target,
             to: &to,
             except: None,

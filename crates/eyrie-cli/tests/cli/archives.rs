@@ -242,6 +242,19 @@ fn zero_header_between_members_is_damage() {
 }
 
 #[test]
+fn export_and_dump_follow_a_link_to_their_directory() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["mkdir", "vol:/dir"]);
+    sandbox.succeed(["touch", "vol:/dir/file"]);
+    sandbox.succeed(["ln", "-s", "dir", "vol:/link"]);
+    sandbox.succeed(["export", "-q", "vol:/link", "out"]);
+    assert!(sandbox.path("out/file").is_file());
+    sandbox.succeed(["dump", "-q", "vol:/link", "-o", "archive"]);
+    sandbox.succeed(["load", "-q", "vol:/loaded", "-i", "archive"]);
+    sandbox.succeed(["diff", "vol:/dir", "vol:/loaded"]);
+}
+
+#[test]
 fn dump_refuses_wrong_targets_and_keeps_the_volume() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("kept"), "kept").unwrap();
