@@ -245,6 +245,8 @@ fn absurd_sizes_are_refused_or_sparse() {
     // The descriptions of one member may have at most 16 MiB. One of these records is within this limit, but
     // two are above it.
     let much = records(&[("comment", &[b'x'; 9 << 20])]);
+    // Each of these records has no bytes, but takes memory.
+    let tiny = records(&vec![("", &b""[..]); 300_000]);
     let version = [("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.minor", b"0")];
     let with_size = |size: &'static [u8]| [version[0], version[1], ("GNU.sparse.realsize", size)];
     for (number, wrong) in [
@@ -259,6 +261,7 @@ fn absurd_sizes_are_refused_or_sparse() {
             file("x", ""),
         ]),
         archive(&[much.clone(), much, file("x", "")]),
+        archive(&[tiny, file("x", "")]),
         archive(&[member(EntryType::GNUSparse, "x", b"", |header| {
             header.as_gnu_mut().unwrap().set_real_size(u64::MAX);
         })]),
