@@ -23,7 +23,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Maximum number of bytes that one read skips.
 const SKIP_BYTES: usize = 32 << 10;
 
-/// Result whose error is a reason for the user. After an error, the [`ArchiveReader`] must not be used again.
+/// Result whose error is a reason for the user. After an error of [`ArchiveReader::next`], the reader must
+/// not be used again.
 pub type Result<T> = std::result::Result<T, String>;
 
 /// The next member of an archive.
@@ -45,6 +46,8 @@ pub struct ArchiveReader<R> {
     padding: u64,
     /// Between two members, the records that apply to all later members.
     records: Records,
+    /// The error of [`ArchiveReader::data`], after which the place of the next member is unknown.
+    error: Option<String>,
 }
 
 impl<R: Read> ArchiveReader<R> {
@@ -56,14 +59,19 @@ impl<R: Read> ArchiveReader<R> {
             left: 0,
             padding: 0,
             records: Records::default(),
+            error: None,
         }
     }
 
     /// Returns the next member, or `None` at the end mark.
     ///
     /// # Errors
-    /// Fails if the input cannot be read, is not an archive, is damaged or ends early.
+    /// Fails if the input cannot be read, is not an archive, is damaged or ends early. Fails again after an
+    /// error of [`ArchiveReader::data`].
     pub fn next(&mut self) -> Result<Option<NextMember>> {
+        if let Some(why) = self.error.take() {
+            return Err(why);
+        }
         self.skip(self.left + self.padding)?;
         let mut records = std::mem::take(&mut self.records);
         loop {
@@ -95,7 +103,7 @@ impl<R: Read> ArchiveReader<R> {
 
     /// Fills `out` with the next bytes of the current member.
     pub fn data(&mut self, out: &mut [u8]) -> Result<()> {
-        self.fill(out)?;
+        self.fill(out).inspect_err(|why| self.error = Some(why.clone()))?;
         self.left = self.left.saturating_sub(out.len() as u64);
         Ok(())
     }
