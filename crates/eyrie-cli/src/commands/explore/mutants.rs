@@ -196,7 +196,7 @@ fn row(value: &Value) -> String {
 }
 
 /// Explores without a broken rule. Then breaks each rule that an exploration can notice (or each rule of
-/// `--only`), one at a time, and explores again. Each exploration has a process of its own.
+/// `--only`), and explores again. Each exploration has a process of its own.
 pub(super) fn explore(arguments: &ExploreArgs, output: &mut Output) -> Result<()> {
     let time = arguments.time.unwrap_or(TIME);
     let only = arguments.only.iter().map(|id| rule(id)).collect::<Result<Vec<_>>>()?;
