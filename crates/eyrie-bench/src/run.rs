@@ -94,10 +94,10 @@ pub fn run(workload: &dyn Workload, mut setting: Setting<'_>) -> Result<BenchRep
         setting.threads.iter().map(|&threads| workload.plan(threads as u64).groups.len()).sum();
     let (mut rows, mut sides, mut skipped, mut done) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for &threads in &setting.threads {
+        let mut run_sides = RunSides::new(&setting.request, setting.stop)?;
         if (setting.stop)() {
             return Err(Error::Interrupted);
         }
-        let mut run_sides = RunSides::new(&setting.request)?;
         let progress = &mut setting.progress;
         let mut next = |name: &str| {
             progress(done, groups, name);
