@@ -345,6 +345,14 @@ fn impossible_requests_have_reasons() {
     let few = Keys::new(vec![StoreScale { keys: 2, value_bytes: 8 }], Durability::Later);
     let error = SmallRun { threads: vec![1, 3], ..SmallRun::default() }.run(&few).unwrap_err();
     assert!(matches!(&error, Error::Request(why) if why.contains("use at most 2")), "{error}");
+    // The names of the files of all threads must differ in their eight digits.
+    let micro = Micro::new(Amounts::quick());
+    let workloads: [(&dyn Workload, usize); 2] = [(&micro, 257), (&Catd::new(60_000_000), 2)];
+    for (workload, threads) in workloads {
+        let error = SmallRun { threads: vec![threads], ..SmallRun::default() }.run(workload).unwrap_err();
+        let most = format!("use at most {}", threads - 1);
+        assert!(matches!(&error, Error::Request(why) if why.ends_with(&most)), "{error}");
+    }
     let exact = SmallRun { threads: vec![1, 2], ..SmallRun::default() }.run(&few).unwrap();
     require_figures(&exact, 2);
     for (profile, parameters, keys) in [
