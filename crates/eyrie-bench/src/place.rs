@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
@@ -22,6 +22,9 @@ const UNMOUNTS: u32 = 50;
 /// Time between two attempts to unmount, and between two attempts to reach a service that starts.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// Maximum time until a service that starts can be reached.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A process that serves a volume. The process is stopped when this value is dropped.
 pub(crate) struct ServiceProcess(Child);
 
@@ -30,13 +33,21 @@ impl ServiceProcess {
     /// clients can connect.
     ///
     /// # Errors
-    /// The reason, as a text.
-    pub fn start(command: &Path, volume: &Path) -> std::result::Result<ServiceProcess, String> {
+    /// The reason, as a text: the service ends, does not answer in time, or `stop` returns true.
+    pub fn start(
+        command: &Path,
+        volume: &Path,
+        stop: fn() -> bool,
+    ) -> std::result::Result<ServiceProcess, String> {
         let mut serve = Command::new(command);
         serve.args(["serve", "--foreground"]).arg(volume);
         serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut service = ServiceProcess(serve.spawn().map_err(|error| error.to_string())?);
+        let started = Instant::now();
         while !service.answers(command, volume) {
+            if stop() || started.elapsed() > PATIENCE {
+                return Err("its service does not answer".to_owned());
+            }
             if service.0.try_wait().is_ok_and(|ended| ended.is_some()) {
                 return Err("its service does not start".to_owned());
             }
@@ -242,6 +253,8 @@ pub(crate) fn device_written_bytes(directory: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -254,6 +267,15 @@ mod tests {
         drop((scratch, other));
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
         assert!(Scratch::new(&parent.path().join("absent")).is_err());
+    }
+
+    #[test]
+    fn wait_for_a_service_ends_after_an_interrupt() {
+        let directory = tempfile::tempdir().unwrap();
+        let command = directory.path().join("command");
+        fs::write(&command, "#!/bin/sh\ntest \"$1\" = serve && exec sleep 600\nexit 1\n").unwrap();
+        fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(ServiceProcess::start(&command, directory.path(), || true).is_err());
     }
 
     #[test]

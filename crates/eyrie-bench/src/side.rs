@@ -108,16 +108,19 @@ pub struct RunSides {
     pub sides: Vec<Side>,
     /// A line for each side that could not be made, with the reason.
     pub skipped: Vec<String>,
+    /// Returns true after an interrupt.
+    stop: fn() -> bool,
     /// Dropped last, because the sides have their files in it.
     scratch: Scratch,
 }
 
 impl RunSides {
-    /// Makes the sides. A side other than Eyrie that cannot be made is skipped.
+    /// Makes the sides. A side other than Eyrie that cannot be made is skipped. After an interrupt, `stop`
+    /// returns true, and no service is waited for.
     ///
     /// # Errors
     /// Fails if Eyrie's own side or the scratch directory cannot be made, or if too little space is free.
-    pub fn new(request: &SideRequest) -> Result<RunSides> {
+    pub fn new(request: &SideRequest, stop: fn() -> bool) -> Result<RunSides> {
         let scratch = Scratch::new(&request.directory)?;
         let (room, needed) = (free_bytes(scratch.path()), request.bytes.saturating_mul(request.side_count()));
         if room < needed {
@@ -125,7 +128,7 @@ impl RunSides {
             let text = format!("{place} has {room} MiB free, but the run needs about {needed} MiB");
             return Err(Error::Request(text));
         }
-        let mut run_sides = RunSides { sides: Vec::new(), skipped: Vec::new(), scratch };
+        let mut run_sides = RunSides { sides: Vec::new(), skipped: Vec::new(), stop, scratch };
         let volume = run_sides
             .volume("eyrie", request, VolumeAccess::Embedded)
             .map_err(|reason| Error::Request(format!("eyrie: {reason}")))?;
@@ -153,7 +156,7 @@ impl RunSides {
         if access == VolumeAccess::Served {
             volume.close().map_err(|error| error.to_string())?;
             let command = request.command.as_deref().ok_or("no command to serve the volume is known")?;
-            service = Some(ServiceProcess::start(command, &place)?);
+            service = Some(ServiceProcess::start(command, &place, self.stop)?);
             volume = Volume::open(&place).map_err(|error| error.to_string())?;
             if !volume.is_served() {
                 return Err("its service has ended".to_owned());

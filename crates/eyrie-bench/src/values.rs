@@ -7,6 +7,8 @@ use std::path::Path;
 
 /// Number of digits of a numbered name.
 const DIGITS: usize = 8;
+/// Number of different numbers of a [`NumberedName`].
+pub(crate) const NAME_NUMBERS: u64 = 10_u64.pow(DIGITS as u32);
 /// The difference of consecutive words of a [`Pattern`], and of consecutive states of a [`Chooser`]. The
 /// number is odd, so neither sequence repeats before 2^64 elements.
 const INCREMENT: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -121,7 +123,7 @@ impl NumberedName {
         NumberedName { bytes }
     }
 
-    /// Returns the name with this number.
+    /// Returns the name with this number, which must have at most eight digits.
     #[inline]
     pub fn key(&mut self, mut number: u64) -> &[u8] {
         let start = self.bytes.len() - DIGITS;

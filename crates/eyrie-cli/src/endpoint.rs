@@ -96,6 +96,25 @@ impl Endpoint {
         }
     }
 
+    /// Returns true if the path is below the directory with the attributes `directory`, also if symbolic
+    /// links lead there. The file system must be that of the directory.
+    pub fn is_below(&self, directory: &Stat) -> eyrie::Result<bool> {
+        fn is_below(fs: &impl PosixExt, path: &Path, directory: &Stat) -> eyrie::Result<bool> {
+            let Some(parent) = path.parent() else { return Ok(false) };
+            for above in fs.canonicalize(parent)?.ancestors() {
+                let stat = fs.stat(above.into())?;
+                if (stat.file_system, stat.inode) == (directory.file_system, directory.inode) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+        match &*self.file_system {
+            FileSystem::Host(host) => is_below(host, &self.path, directory),
+            FileSystem::Volume(_, files) => is_below(files, &self.path, directory),
+        }
+    }
+
     /// Renames an entry of this file system.
     pub fn rename(&self, from: &Path, to: &Path, mode: RenameMode) -> eyrie::Result<()> {
         match &*self.file_system {

@@ -65,10 +65,12 @@ impl Failure {
         self
     }
 
-    /// Appends a note to the text.
+    /// Appends a note to the text. A failure that prints nothing stays as it is.
     #[must_use]
     pub fn with_note(mut self, note: &str) -> Failure {
-        self.text.push_str(note);
+        if !self.text.is_empty() {
+            self.text.push_str(note);
+        }
         self
     }
 
@@ -97,8 +99,9 @@ impl Display for Failure {
     }
 }
 
-/// Makes the failure for an error of standard output. A closed pipe is not a failure, because its reader has
-/// read enough.
+/// Makes the failure for an error of standard output. A closed pipe ends a command with status 0, because its
+/// reader has read enough. A command that changes files calls
+/// [`Output::need_no_reader`](crate::output::Output::need_no_reader), so a closed pipe does not end it.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         let failure = match error.kind() {
@@ -134,10 +137,14 @@ impl Failures {
     /// Prints the failure of one argument.
     ///
     /// # Errors
-    /// Returns the failure if it ends the command.
+    /// Returns the failure if it ends the command. If its status is 0, as after a closed pipe, it gets the
+    /// status of the earlier failures.
     pub fn add(&mut self, result: Result<()>) -> Result<()> {
         match result {
-            Err(failure) if failure.ends => Err(failure),
+            Err(failure) if failure.ends => {
+                let status = if failure.status == 0 { self.status.unwrap_or(0) } else { failure.status };
+                Err(failure.with_status(status))
+            }
             Err(failure) => {
                 if !failure.text.is_empty() {
                     print_error(&failure.text);
@@ -158,6 +165,24 @@ impl Failures {
     /// The failure has no text. Its exit status is that of all failures, or 1 if they differ.
     pub fn finish(self) -> Result<()> {
         self.status.map_or(Ok(()), |status| Err(Failure::silent(status)))
+    }
+}
+
+/// Joins the result of the work on a volume with the result of the close that follows. If both failed, prints
+/// the failure of the close.
+///
+/// # Errors
+/// The failure of the work, or else that of the close. If both failed, the exit status is that of the work,
+/// or that of the close if the status of the work is 0 (a closed pipe) or 3 (only something is missing).
+pub fn with_close<T>(result: Result<T>, closed: Result<()>) -> Result<T> {
+    match (result, closed) {
+        (Ok(value), closed) => closed.map(|()| value),
+        (Err(failure), Ok(())) => Err(failure),
+        (Err(failure), Err(closed)) => {
+            let status = if matches!(failure.status, 0 | NOT_FOUND) { closed.status } else { failure.status };
+            print_failure(Err(closed));
+            Err(failure.with_status(status))
+        }
     }
 }
 
@@ -266,4 +291,38 @@ fn with_advice(why: &str, errno: Errno) -> String {
         _ => return why.to_owned(),
     };
     format!("{why}: {advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn closed_pipe() -> Result<()> {
+        Err(io::Error::from(io::ErrorKind::BrokenPipe).into())
+    }
+
+    fn status(result: Result<()>) -> u8 {
+        result.map_or_else(|failure| failure.status(), |()| 0)
+    }
+
+    #[test]
+    fn closed_pipe_keeps_the_status_of_earlier_failures() {
+        let mut failures = Failures::default();
+        assert_eq!(status(failures.add(closed_pipe())), 0);
+        failures.add(Err(Failure::silent(NOT_FOUND))).unwrap();
+        assert!(
+            failures.add(closed_pipe()).is_err_and(|failure| failure.ends && failure.status == NOT_FOUND)
+        );
+        assert_eq!(status(failures.add(Err(Failure::silent(130).ending()))), 130);
+    }
+
+    #[test]
+    fn failed_close_is_in_the_status() {
+        let closed = || Err(Failure::silent(1));
+        assert_eq!(status(with_close(Ok(()), closed())), 1);
+        assert_eq!(status(with_close(closed_pipe(), closed())), 1);
+        assert_eq!(status(with_close(Err(Failure::silent(NOT_FOUND)), closed())), 1);
+        assert_eq!(status(with_close(Err(Failure::silent(130)), closed())), 130);
+        assert_eq!(status(with_close(Err(Failure::silent(NOT_FOUND)), Ok(()))), NOT_FOUND);
+    }
 }

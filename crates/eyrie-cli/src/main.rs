@@ -4,7 +4,8 @@
 //! `eyrie explore` adds the scripts and the command that repeat the error. The exit status is 1 for failures,
 //! 2 for wrong arguments, 3 if something that the arguments name does not exist, and 130 after Ctrl-C. `fsck`
 //! has the statuses of fsck(8), `scrub` has some of them, and `diff` has those of diff(1). A closed standard
-//! output is no error, except for an archive, which would be incomplete.
+//! output is no error, except for an archive, which would be incomplete. A command that only prints then
+//! ends, and a command that changes files completes its work.
 
 #![forbid(unsafe_code)]
 

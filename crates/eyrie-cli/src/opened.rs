@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use eyrie::{Credentials, Files, Posix, Stat, Volume};
 
-use crate::failure::{Doing, Failures, Result};
+use crate::failure::{Doing, Failures, Result, with_close};
 use crate::place::{Inside, Place, real};
 use crate::volumes::Purpose;
 use crate::{text, volumes};
@@ -78,11 +78,13 @@ impl OpenVolumes {
         failures.finish()
     }
 
+    /// Closes all volumes. The failure of one is printed, and the next one follows.
     fn close(self) -> Result<()> {
+        let mut failures = Failures::default();
         for (path, volume) in self.open {
-            volume.close().doing("close the volume", text::path(&path))?;
+            failures.add(volume.close().doing("close the volume", text::path(&path)))?;
         }
-        Ok(())
+        failures.finish()
     }
 }
 
@@ -90,7 +92,7 @@ impl OpenVolumes {
 /// changes, and other volumes for reading. Closes the volumes even after an error.
 ///
 /// # Errors
-/// The error of `work`, or else the first error of closing a volume.
+/// As [`with_close`].
 pub fn with_volumes<'a, T>(
     changed: impl IntoIterator<Item = &'a Path>,
     work: impl FnOnce(&mut OpenVolumes) -> Result<T>,
@@ -98,10 +100,7 @@ pub fn with_volumes<'a, T>(
     let changed = changed.into_iter().map(real).collect();
     let mut volumes = OpenVolumes { changed, open: Vec::new() };
     let result = work(&mut volumes);
-    let closed = volumes.close();
-    let result = result?;
-    closed?;
-    Ok(result)
+    with_close(result, volumes.close())
 }
 
 /// Works like [`OpenVolumes::for_each`], with volumes that are opened for this purpose, and closed at the

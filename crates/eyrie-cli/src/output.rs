@@ -22,6 +22,8 @@ pub struct Output {
     /// The width of the terminal. `None` without a terminal, and for a terminal that does not tell its width.
     columns: Option<usize>,
     styled: bool,
+    /// True if bytes are discarded after the reader of a pipe has closed it.
+    needs_no_reader: bool,
 }
 
 impl Output {
@@ -32,7 +34,22 @@ impl Output {
             terminal: stdout.is_terminal(),
             columns: columns(&stdout),
             styled: anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
+            needs_no_reader: false,
             stream: BufWriter::with_capacity(64 << 10, stdout),
+        }
+    }
+
+    /// After this call, a closed pipe is no error, and its bytes are discarded. A command that changes files
+    /// calls this method, because it must complete its changes without a reader, too.
+    pub fn need_no_reader(&mut self) {
+        self.needs_no_reader = true;
+    }
+
+    /// Returns `none` if `result` is the error of a closed pipe and no reader is needed.
+    fn unless_closed<T>(&self, result: io::Result<T>, none: T) -> io::Result<T> {
+        match result {
+            Err(error) if self.needs_no_reader && error.kind() == io::ErrorKind::BrokenPipe => Ok(none),
+            result => result,
         }
     }
 
@@ -48,17 +65,13 @@ impl Output {
 
     /// Prints a name: as raw bytes, or escaped on a terminal.
     pub fn name(&mut self, name: &[u8]) -> io::Result<()> {
-        if self.terminal {
-            self.stream.write_all(text::escaped(name).as_bytes())
-        } else {
-            self.stream.write_all(name)
-        }
+        if self.terminal { self.write_all(text::escaped(name).as_bytes()) } else { self.write_all(name) }
     }
 
     /// Prints a place in a volume, with names as in [`Output::name`].
     pub fn place(&mut self, place: &Inside) -> io::Result<()> {
         self.name(place.volume.as_os_str().as_bytes())?;
-        self.stream.write_all(b":")?;
+        self.write_all(b":")?;
         self.name(place.path.as_os_str().as_bytes())
     }
 
@@ -77,18 +90,18 @@ impl Output {
         if !self.styled {
             return self.name(name);
         }
-        write!(self.stream, "{style}")?;
+        write!(self, "{style}")?;
         self.name(name)?;
-        write!(self.stream, "{style:#}")
+        write!(self, "{style:#}")
     }
 
     /// Prints a short heading on a line of its own.
     pub fn heading(&mut self, heading: &str) -> io::Result<()> {
         if self.styled {
             let bold = Style::new().bold();
-            writeln!(self.stream, "{bold}{heading}{bold:#}")
+            writeln!(self, "{bold}{heading}{bold:#}")
         } else {
-            writeln!(self.stream, "{heading}")
+            writeln!(self, "{heading}")
         }
     }
 
@@ -101,19 +114,19 @@ impl Output {
     /// `indent` spaces. A word that is longer than a line stays whole, so that it can be copied.
     pub fn wrapped(&mut self, text: &str, indent: usize) -> io::Result<()> {
         let columns = self.columns.unwrap_or(usize::MAX);
-        writeln!(self.stream, "{}", text::wrapped(text, indent, columns))
+        writeln!(self, "{}", text::wrapped(text, indent, columns))
     }
 
     /// Prints a JSON value and the end of the line.
     pub fn json(&mut self, value: &Value) -> Result<()> {
-        writeln!(self.stream, "{value:#}")?;
+        writeln!(self, "{value:#}")?;
         Ok(())
     }
 
     /// Prints a table.
     pub fn table(&mut self, table: &Table) -> io::Result<()> {
         for line in table.lines() {
-            writeln!(self.stream, "{}", line.trim_end())?;
+            writeln!(self, "{}", line.trim_end())?;
         }
         Ok(())
     }
@@ -143,11 +156,13 @@ impl JsonArray {
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.write(bytes)
+        let written = self.stream.write(bytes);
+        self.unless_closed(written, bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
+        let flushed = self.stream.flush();
+        self.unless_closed(flushed, ())
     }
 }
 

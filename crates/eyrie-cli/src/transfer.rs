@@ -2,10 +2,10 @@
 //! come before the transfer, and the summary comes after it.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use eyrie::{Errno, Files, Posix, Target};
+use eyrie::{Errno, Files, Posix, PosixExt, Target};
 
 use crate::copy::Tally;
 use crate::failure::{Doing, Failure, Result, require_complete};
@@ -13,29 +13,40 @@ use crate::output::Output;
 use crate::place::Inside;
 use crate::text;
 
-/// Fails if `path`, which is absolute, lies in the host directory of the volume. That directory holds only
-/// the files of the volume, and a copy or an archive must not overwrite one of them.
+/// Maximum number of symbolic links that [`refuse_own_storage`] follows, as in the calls of Linux.
+const LINKS_MAX: usize = 40;
+
+/// Fails if `path`, which is absolute, or the file to which it leads, lies in the host directory of the volume or is the device
+/// of the volume. That directory holds only the files of the volume, and a copy or an archive must not
+/// overwrite one of them.
 ///
 /// # Errors
 /// The message begins with `what`, such as "cannot export to".
-pub fn refuse_own_directory(volume: &Path, path: &Path, what: &str) -> Result<()> {
-    let (Some(parent), Ok(volume)) = (path.parent(), volume.canonicalize()) else { return Ok(()) };
+pub fn refuse_own_storage(volume: &Path, path: &Path, what: &str) -> Result<()> {
+    let Ok(volume) = volume.canonicalize() else { return Ok(()) };
     let is_inside = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(&volume));
-    // The path itself may be a symbolic link into that directory, or the device of the volume.
-    if is_inside(parent) || is_inside(path) {
-        let why = "this is inside the volume's own directory: choose another place";
-        return Err(Failure::new(what, text::path(path), why));
+    let mut place = path.to_owned();
+    // The file need not exist, so each link is followed by itself, and the directory of each is checked.
+    for _ in 0..=LINKS_MAX {
+        let Some(parent) = place.parent() else { break };
+        if is_inside(parent) || is_inside(&place) {
+            let why = "this is the volume's own storage: choose another place";
+            return Err(Failure::new(what, text::path(path), why));
+        }
+        let Ok(target) = place.read_link() else { break };
+        place = parent.join(target);
     }
     Ok(())
 }
 
-/// Fails unless `inside` is a directory, because `export` and `dump` take only directories.
+/// Returns the path of the directory `inside`, without symbolic links, because a walk does not follow a link
+/// at its root. Fails unless `inside` is a directory, because `export` and `dump` take only directories.
 ///
 /// # Errors
 /// The message has `what`, the name of the command.
-pub fn require_directory(files: &Files, inside: &Inside, what: &str) -> Result<()> {
+pub fn require_directory(files: &Files, inside: &Inside, what: &str) -> Result<PathBuf> {
     if files.stat((&inside.path).into()).doing(what, inside)?.is_dir() {
-        return Ok(());
+        return files.canonicalize(&inside.path).doing(what, inside);
     }
     let why = "not a directory: copy files with `eyrie cp`";
     Err(Failure::new(format_args!("cannot {what}"), inside, why))

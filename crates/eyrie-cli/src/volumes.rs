@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use eyrie::{Credentials, Errno, Files, Host, PagedOptions, Report, Volume, VolumeOptions};
 
-use crate::failure::{Doing, Failure, Result, reason};
+use crate::failure::{Doing, Failure, Result, reason, with_close};
 use crate::text;
 
 /// Memory for the pages of each volume on a disk, in bytes, if the user chose a size. Like the umask, it is a
@@ -102,14 +102,11 @@ pub fn refused(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
 /// Opens a volume, calls `work`, and closes the volume even after an error of `work`.
 ///
 /// # Errors
-/// The error of the open or of `work`, or else the error of the close.
+/// The error of the open. After the open, as [`with_close`].
 pub fn with_volume<T>(path: &Path, purpose: Purpose, work: impl FnOnce(&Volume) -> Result<T>) -> Result<T> {
     let volume = open(path, purpose)?;
     let result = work(&volume);
-    let closed = volume.close().doing("close the volume", text::path(path));
-    let result = result?;
-    closed?;
-    Ok(result)
+    with_close(result, volume.close().doing("close the volume", text::path(path)))
 }
 
 /// Works like [`with_volume`], but calls `work` with the files of the volume, for the user of this process.

@@ -89,7 +89,8 @@ impl Stopwatch {
     }
 
     /// Makes one call that counts as `operations` operations, such as a listing of that number of names. If
-    /// single calls are timed, records the mean time of one operation as one latency.
+    /// single calls are timed, records the mean time of one operation as one latency. A call that counts as
+    /// no operation has no latency.
     ///
     /// # Errors
     /// Fails if the call fails, and after an interrupt.
@@ -99,8 +100,8 @@ impl Stopwatch {
         let started = Instant::now();
         call()?;
         let spent = started.elapsed();
-        if self.single {
-            self.record(spent / u32::try_from(operations.max(1)).unwrap_or(u32::MAX));
+        if self.single && operations > 0 {
+            self.record(spent / u32::try_from(operations).unwrap_or(u32::MAX));
         }
         self.spent += spent;
         self.count(before, operations);
@@ -140,5 +141,20 @@ impl Stopwatch {
     /// Only [`Error::Interrupted`].
     pub fn check(&self) -> Result<()> {
         if (self.stop)() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_operations_have_latencies() {
+        let mut watch = Stopwatch::new(|| false, Tally::default(), true);
+        for operations in [0, 3, 0] {
+            watch.time_whole(operations, || Ok(())).unwrap();
+        }
+        let (tally, lap) = watch.finish();
+        assert_eq!((tally.latency.unwrap().len(), lap.operations), (1, 3));
     }
 }

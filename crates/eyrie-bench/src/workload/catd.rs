@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::method::{FileWork, Plan, RowPlan, Stopwatch, Targets, ThreadPart, Worker};
 use crate::run::{Workload, file_workers};
 use crate::side::Side;
-use crate::values::{NumberedName, Pattern};
+use crate::values::{NAME_NUMBERS, NumberedName, Pattern};
 
 /// Number of calls that are timed together.
 const TIMED_CALLS: u64 = 16;
@@ -42,6 +42,10 @@ impl Workload for Catd {
     fn bytes(&self, threads: u64) -> u64 {
         // Each thread has its own files. Runs with up to 16 threads get volumes of the same size.
         self.files * threads.max(16) * BLOCK_BYTES as u64 + (64 << 20)
+    }
+
+    fn most_threads(&self) -> u64 {
+        NAME_NUMBERS / self.files.max(1)
     }
 
     fn plan(&self, _threads: u64) -> Plan {

@@ -96,7 +96,8 @@ fn micro_runs_on_volume_and_host() {
 #[test]
 fn micro_runs_with_threads_apart_and_together() {
     for shared in [false, true] {
-        let settings = SmallRun { threads: vec![1, 2], shared, ..SmallRun::default() };
+        // Each of five threads has less than 1 MiB of the large file.
+        let settings = SmallRun { threads: vec![1, 2, 5], shared, ..SmallRun::default() };
         let report = settings.run(&Micro::new(Amounts::quick())).unwrap();
         require_figures(&report, 2);
         assert!(report.rows.iter().any(|row| row.threads == 2));
@@ -344,6 +345,14 @@ fn impossible_requests_have_reasons() {
     let few = Keys::new(vec![StoreScale { keys: 2, value_bytes: 8 }], Durability::Later);
     let error = SmallRun { threads: vec![1, 3], ..SmallRun::default() }.run(&few).unwrap_err();
     assert!(matches!(&error, Error::Request(why) if why.contains("use at most 2")), "{error}");
+    // The names of the files of all threads must differ in their eight digits.
+    let micro = Micro::new(Amounts::quick());
+    let workloads: [(&dyn Workload, usize); 2] = [(&micro, 257), (&Catd::new(60_000_000), 2)];
+    for (workload, threads) in workloads {
+        let error = SmallRun { threads: vec![threads], ..SmallRun::default() }.run(workload).unwrap_err();
+        let most = format!("use at most {}", threads - 1);
+        assert!(matches!(&error, Error::Request(why) if why.ends_with(&most)), "{error}");
+    }
     let exact = SmallRun { threads: vec![1, 2], ..SmallRun::default() }.run(&few).unwrap();
     require_figures(&exact, 2);
     for (profile, parameters, keys) in [

@@ -258,13 +258,16 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
     }
 
     /// Sets the inode flags of files and directories. Only root may set them, so `EPERM` is not a failure.
+    /// Neither is `EACCES`, because root may open each file that this load has made.
     fn set_flags(&self) {
         for (path, &flags) in self.flags.iter().rev() {
             let name = self.tree.path(path);
             let options = self.target.options().read(true).no_follow(true);
             match options.open(&name).and_then(|file| file.set_inode_flags(flags)) {
                 Ok(()) => {}
-                Err(error) if error.errno() == Errno::PERM => self.tree.progress.flags_lost(),
+                Err(error) if matches!(error.errno(), Errno::PERM | Errno::ACCESS) => {
+                    self.tree.progress.flags_lost();
+                }
                 Err(error) => self.tree.progress.failed(path, &CopyError::Target(failure::reason(&error))),
             }
         }

@@ -30,13 +30,22 @@ pub const PROJECT: &str = "EYRIE.project";
 /// The start of a key that names an extended attribute.
 const XATTR: &[u8] = b"SCHILY.xattr.";
 
+/// Maximum number of bytes in the names and records of one member. The reader keeps these bytes in memory.
+pub const MAX_RECORD_BYTES: u64 = 16 << 20;
+
+/// Bytes of memory that a record needs beside its key and its value: both vectors, and the headers of their
+/// allocations.
+const RECORD_BYTES: usize = 2 * (size_of::<Vec<u8>>() + 16);
+
 /// Nanoseconds in a second.
 const SECOND: u32 = 1_000_000_000;
 
 /// Records in their order. [`Records::get`] uses the last of several records with one key.
-#[derive(Clone, Default, Debug)]
+#[derive(Default, Debug)]
 pub struct Records {
     list: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Number of records at the start of the list that apply to all later members.
+    global: usize,
     bytes: usize,
 }
 
@@ -47,19 +56,35 @@ impl Records {
     }
 
     fn add(&mut self, key: &[u8], value: Vec<u8>) {
-        self.bytes += key.len() + value.len();
+        self.bytes += RECORD_BYTES + key.len() + value.len();
         self.list.push((key.to_vec(), value));
     }
 
-    /// Appends the records of `more`.
+    /// Appends the records of `more`, which apply to the next member.
     pub fn extend(&mut self, more: Records) {
         self.bytes += more.bytes;
         self.list.extend(more.list);
     }
 
-    /// Returns the number of bytes of all keys and values.
-    pub fn bytes(&self) -> usize {
-        self.bytes
+    /// Adds the records of `more`, which apply to all later members. The records of the next member are
+    /// stronger.
+    pub fn extend_global(&mut self, more: Records) {
+        self.bytes += more.bytes;
+        let (at, count) = (self.global, more.list.len());
+        self.list.splice(at..at, more.list);
+        self.global += count;
+    }
+
+    /// Removes the records that do not apply to all later members.
+    pub fn end_member(&mut self) {
+        for (key, value) in self.list.drain(self.global..) {
+            self.bytes -= RECORD_BYTES + key.len() + value.len();
+        }
+    }
+
+    /// Returns true if the records need more memory than [`MAX_RECORD_BYTES`].
+    pub fn are_too_large(&self) -> bool {
+        self.bytes as u64 > MAX_RECORD_BYTES
     }
 
     /// Returns the value of a key. An empty value cancels the earlier records with this key.
@@ -132,10 +157,11 @@ impl Records {
         out
     }
 
-    /// Parses records. Returns `None` if `bytes` are not records.
+    /// Parses records. Returns `None` if `bytes` are not records. Ends early if the records [are too
+    /// large](Records::are_too_large).
     pub fn decode(mut bytes: &[u8]) -> Option<Records> {
         let mut records = Records::default();
-        while !bytes.is_empty() {
+        while !bytes.is_empty() && !records.are_too_large() {
             let digits = bytes.iter().position(|&byte| byte == b' ')?;
             let length = usize::try_from(parse_number(&bytes[..digits])?).ok()?;
             let record = bytes.get(digits + 1..length)?.strip_suffix(b"\n")?;

@@ -9,13 +9,11 @@ use eyrie::{Kind, Stat, Time};
 use tar::{GnuExtSparseHeader, Header};
 
 use super::member::{BLOCK_BYTES, Body, Member};
-use super::pax::{self, Records};
+use super::pax::{self, MAX_RECORD_BYTES, Records};
 use super::sparse::{self, whole};
 use crate::failure::reason_of_io;
 use crate::text;
 
-/// Maximum number of bytes in the names and records of one member. The reader keeps these bytes in memory.
-const MAX_RECORD_BYTES: u64 = 16 << 20;
 /// The message for a member whose names and records have more than [`MAX_RECORD_BYTES`].
 const TOO_MUCH: &str = "the description of a member has more than 16 MiB";
 /// Maximum size of a file, in bytes.
@@ -25,7 +23,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Maximum number of bytes that one read skips.
 const SKIP_BYTES: usize = 32 << 10;
 
-/// Result whose error is a reason for the user. After an error, the [`ArchiveReader`] must not be used again.
+/// Result whose error is a reason for the user. After an error of [`ArchiveReader::next`], the reader must
+/// not be used again.
 pub type Result<T> = std::result::Result<T, String>;
 
 /// The next member of an archive.
@@ -45,8 +44,10 @@ pub struct ArchiveReader<R> {
     left: u64,
     /// Number of bytes from the end of the data to the end of its block.
     padding: u64,
-    /// Records that apply to all later members.
-    global: Records,
+    /// Between two members, the records that apply to all later members.
+    records: Records,
+    /// The error of [`ArchiveReader::data`], after which the place of the next member is unknown.
+    error: Option<String>,
 }
 
 impl<R: Read> ArchiveReader<R> {
@@ -57,31 +58,29 @@ impl<R: Read> ArchiveReader<R> {
             position: 0,
             left: 0,
             padding: 0,
-            global: Records::default(),
+            records: Records::default(),
+            error: None,
         }
     }
 
     /// Returns the next member, or `None` at the end mark.
     ///
     /// # Errors
-    /// Fails if the input cannot be read, is not an archive, is damaged or ends early.
+    /// Fails if the input cannot be read, is not an archive, is damaged or ends early. Fails again after an
+    /// error of [`ArchiveReader::data`].
     pub fn next(&mut self) -> Result<Option<NextMember>> {
+        if let Some(why) = self.error.take() {
+            return Err(why);
+        }
         self.skip(self.left + self.padding)?;
-        let mut records = self.global.clone();
+        let mut records = std::mem::take(&mut self.records);
         loop {
             let Some(header) = self.header()? else { return Ok(None) };
-            if records.bytes() as u64 > MAX_RECORD_BYTES {
-                return self.broken(TOO_MUCH);
-            }
             // `x` and the older `X` have records for the next member, and `g` has records for all later
             // members. In the formats of GNU tar, `L` has a long name, and `K` a long link target.
             match header.entry_type().as_byte() {
                 b'x' | b'X' => records.extend(self.records(&header)?),
-                b'g' => {
-                    let more = self.records(&header)?;
-                    self.global.extend(more.clone());
-                    records.extend(more);
-                }
+                b'g' => records.extend_global(self.records(&header)?),
                 b'L' => records.push(pax::PATH, self.text(&header)?),
                 b'K' => records.push(pax::LINK_PATH, self.text(&header)?),
                 // `V` has the label of a tape. It is skipped, because a label is not a file.
@@ -89,14 +88,22 @@ impl<R: Read> ArchiveReader<R> {
                     let size = self.number(header.entry_size())?;
                     self.skip(padded(size))?;
                 }
-                _ => return self.member(&header, &records).map(Some),
+                _ => {
+                    let member = self.member(&header, &records)?;
+                    records.end_member();
+                    self.records = records;
+                    return Ok(Some(member));
+                }
+            }
+            if records.are_too_large() {
+                return self.broken(TOO_MUCH);
             }
         }
     }
 
     /// Fills `out` with the next bytes of the current member.
     pub fn data(&mut self, out: &mut [u8]) -> Result<()> {
-        self.fill(out)?;
+        self.fill(out).inspect_err(|why| self.error = Some(why.clone()))?;
         self.left = self.left.saturating_sub(out.len() as u64);
         Ok(())
     }

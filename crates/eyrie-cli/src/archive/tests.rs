@@ -1,7 +1,7 @@
 //! Tests with hostile, damaged and unusual archives. `tests/cli` tests archives of GNU tar.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use eyrie::{Credentials, Files, Host, InodeFlags, Kind, Posix, PosixExt, Stat, Volume, XattrMode};
@@ -236,6 +236,40 @@ fn global_records_hold_until_cancelled() {
 }
 
 #[test]
+fn flags_of_a_file_without_permissions_are_lost() {
+    let volume = TestVolume::new();
+    volume.files.create_dir("/to").unwrap();
+    volume.files.set_mode("/to", 0o777).unwrap();
+    let user = volume.volume.files(Credentials::new(4242, 4242, &[]));
+    let locked = member(EntryType::Regular, "locked", b"bytes", |header| header.set_mode(0));
+    let input = archive(&[records(&[("SCHILY.fflags", b"schg")]), locked]);
+    let tally = load(&input[..], "archive", &user, Path::new("/to"), &Reporter::silent()).unwrap();
+    assert_eq!((tally.failed(), &tally.json()["flags_not_kept"]), (0, &1.into()));
+    volume.check();
+}
+
+/// An input that fails once, and then ends.
+struct Fault(bool);
+
+impl Read for Fault {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        if std::mem::replace(&mut self.0, true) { Ok(0) } else { Err(io::Error::other("a fault")) }
+    }
+}
+
+#[test]
+fn load_ends_at_data_that_cannot_be_read() {
+    let volume = TestVolume::new();
+    let input = archive(&[file("first", "bytes"), file("second", "")]);
+    let (header, rest) = input.split_at(512);
+    let input = header.chain(Fault(false)).chain(rest);
+    let loaded = load(input, "archive", &volume.files, Path::new("/to"), &Reporter::silent());
+    assert!(loaded.unwrap_err().to_string().contains("cannot read the archive: a fault"));
+    assert!(!volume.names("/to").contains(&"second".to_owned()));
+    volume.check();
+}
+
+#[test]
 fn absurd_sizes_are_refused_or_sparse() {
     let volume = TestVolume::new();
     let sized = |size: u64| member(EntryType::Regular, "large", b"", |header| header.set_size(size));
@@ -245,6 +279,8 @@ fn absurd_sizes_are_refused_or_sparse() {
     // The descriptions of one member may have at most 16 MiB. One of these records is within this limit, but
     // two are above it.
     let much = records(&[("comment", &[b'x'; 9 << 20])]);
+    // Each of these records has no bytes, but takes memory.
+    let tiny = records(&vec![("", &b""[..]); 300_000]);
     let version = [("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.minor", b"0")];
     let with_size = |size: &'static [u8]| [version[0], version[1], ("GNU.sparse.realsize", size)];
     for (number, wrong) in [
@@ -259,6 +295,7 @@ fn absurd_sizes_are_refused_or_sparse() {
             file("x", ""),
         ]),
         archive(&[much.clone(), much, file("x", "")]),
+        archive(&[tiny, file("x", "")]),
         archive(&[member(EntryType::GNUSparse, "x", b"", |header| {
             header.as_gnu_mut().unwrap().set_real_size(u64::MAX);
         })]),

@@ -6,7 +6,7 @@ use clap::Args;
 use eyrie::InodeFlags;
 
 use super::each_file::{FilesToChange, VisitedFile};
-use super::lsattr::{open, shown};
+use super::lsattr::{letters, open};
 use crate::failure::{Doing, Result};
 use crate::output::Output;
 
@@ -63,6 +63,7 @@ impl FlagChange {
 }
 
 pub fn run(arguments: &ChattrArgs, output: &mut Output) -> Result<()> {
+    output.need_no_reader();
     arguments.files.each(true, |target| change(arguments, target, output))
 }
 
@@ -75,7 +76,7 @@ fn change(arguments: &ChattrArgs, target: &VisitedFile<'_>, output: &mut Output)
     let flags = file.inode_flags().doing(WHAT, &target.place)? & kept | set;
     file.set_inode_flags(flags).doing(WHAT, &target.place)?;
     if arguments.verbose {
-        writeln!(output, "flags of '{}' set as {}", target.place, shown(flags))?;
+        writeln!(output, "flags of '{}' set as {}", target.place, letters(flags))?;
     }
     Ok(())
 }

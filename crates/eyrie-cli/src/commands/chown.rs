@@ -53,6 +53,7 @@ struct Owner {
 pub fn run(arguments: &ChownArgs, output: &mut Output) -> Result<()> {
     let names = Names::of_host();
     let owner = Owner::parse(&arguments.owner, &names)?;
+    output.need_no_reader();
     arguments.files.each(false, |file| change(arguments, file, &owner, &names, output))
 }
 

@@ -13,7 +13,7 @@ use crate::copy::{Progress, Reporter, Style, Tally};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::place::{Inside, Place};
-use crate::transfer::{Summary, refuse_own_directory, refuse_terminal, require_directory};
+use crate::transfer::{Summary, refuse_own_storage, refuse_terminal, require_directory};
 use crate::volumes::Purpose;
 use crate::{input, interrupt, text, volumes};
 
@@ -65,7 +65,7 @@ pub fn run(arguments: DumpArgs, output: &mut Output) -> Result<()> {
         }
         Some(file) => {
             let file = std::path::absolute(file).doing("write", text::path(file))?;
-            refuse_own_directory(&inside.volume, &file, "cannot dump to")?;
+            refuse_own_storage(&inside.volume, &file, "cannot dump to")?;
         }
     }
     interrupt::install();
@@ -82,15 +82,15 @@ pub fn run(arguments: DumpArgs, output: &mut Output) -> Result<()> {
 fn write_archive(inside: &Inside, file: Option<&Path>, style: Style, output: &mut Output) -> Result<Tally> {
     volumes::with_volume(&inside.volume, Purpose::Read, |volume| {
         let source = volume.files(Credentials::of_process());
-        require_directory(&source, inside, "dump")?;
+        let root = require_directory(&source, inside, "dump")?;
         let reporter = Reporter::new(Path::new(&inside.to_string()), String::new(), "dump", style);
         let progress = Progress::new(&reporter);
         match file {
-            None => archive::dump(&source, &inside.path, &mut *output, &progress),
+            None => archive::dump(&source, &root, &mut *output, &progress),
             Some(file) => {
                 let file = File::create(file).doing("write", text::path(file))?;
                 let file = BufWriter::with_capacity(BUFFER_BYTES, file);
-                archive::dump(&source, &inside.path, file, &progress)
+                archive::dump(&source, &root, file, &progress)
             }
         }
         .doing("dump", inside)?;

@@ -10,7 +10,7 @@ use crate::copy::{Job, Reflink, Reporter, Style, copy_tree};
 use crate::failure::Result;
 use crate::output::Output;
 use crate::place::Place;
-use crate::transfer::{Summary, refuse_existing, refuse_own_directory, require_directory};
+use crate::transfer::{Summary, refuse_existing, refuse_own_storage, require_directory};
 use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
 
@@ -44,16 +44,16 @@ pub fn run(arguments: ExportArgs, output: &mut Output) -> Result<()> {
     let inside = arguments.from.inside_or_root();
     let (target, to) = volumes::host(&arguments.to)?;
     refuse_existing(&target, &to, "export to", &text::path(&arguments.to))?;
-    refuse_own_directory(&inside.volume, &to, "cannot export to")?;
+    refuse_own_storage(&inside.volume, &to, "cannot export to")?;
     interrupt::install();
     let started = Instant::now();
     let tally = volumes::with_volume(&inside.volume, Purpose::Read, |volume| {
         let source = volume.files(Credentials::of_process());
-        require_directory(&source, &inside, "export")?;
+        let from = require_directory(&source, &inside, "export")?;
         let prefix = PathBuf::from(inside.to_string());
         copy_tree(&Job {
             source: &source,
-            from: &inside.path,
+            from: &from,
             target: &target,
             to: &to,
             except: None,

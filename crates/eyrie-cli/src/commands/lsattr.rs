@@ -39,7 +39,7 @@ pub fn run(arguments: &LsattrArgs, output: &mut Output) -> Result<()> {
     let places = place::all_inside(&arguments.places)?;
     let reach = Reach { recursive: arguments.recursive, follows_argument: true };
     let mut values = Vec::new();
-    for_each(&places, Purpose::Read, |files, inside| {
+    let shown = for_each(&places, Purpose::Read, |files, inside| {
         each_file(files, inside, reach, |target| {
             let place = &target.place;
             let Some(file) = open(target, arguments.recursive).doing(WHAT, place)? else {
@@ -55,14 +55,17 @@ pub fn run(arguments: &LsattrArgs, output: &mut Output) -> Result<()> {
                 values.push(value);
                 return Ok(());
             }
-            Ok(writeln!(output, "{} {place}", shown(flags))?)
+            Ok(writeln!(output, "{} {place}", letters(flags))?)
         })
-    })?;
-    if arguments.json { output.json(&Value::Array(values)) } else { Ok(()) }
+    });
+    if arguments.json && !shown.as_ref().is_err_and(|failure| failure.ends_command()) {
+        output.json(&Value::Array(values))?;
+    }
+    shown
 }
 
 /// Returns the letters of the flags, with `-` for a flag that is not set.
-pub(super) fn shown(flags: InodeFlags) -> String {
+pub(super) fn letters(flags: InodeFlags) -> String {
     let letter = |flag, letter| if flags.contains(flag) { letter } else { '-' };
     [letter(InodeFlags::IMMUTABLE, 'i'), letter(InodeFlags::APPEND_ONLY, 'a')].iter().collect()
 }

@@ -352,9 +352,9 @@ fn number_tree(files: &Files, root: &Inside, limits: &QuotaTable) -> Result<u32>
     };
     let reach = Reach { recursive: true, follows_argument: true };
     each_file(files, root, reach, |target| {
-        let file = || Target::NoFollow((&target.place.path).into());
-        if files.project(file()).doing(reading, &target.place)? != number {
-            files.set_project(file(), number).doing(setting, &target.place)?;
+        let file = || Target::NoFollow(target.path.into());
+        if target.files.project(file()).doing(reading, &target.place)? != number {
+            target.files.set_project(file(), number).doing(setting, &target.place)?;
         }
         Ok(())
     })?;

@@ -37,6 +37,7 @@ pub struct RmArgs {
 
 pub fn run(arguments: &RmArgs, output: &mut Output) -> Result<()> {
     let places = place::all_inside(&arguments.places)?;
+    output.need_no_reader();
     for_each(&places, Purpose::Change, |files, inside| match remove(arguments, files, inside, output)? {
         Err(error) if arguments.force && matches!(error.errno(), Errno::NOENT | Errno::NOTDIR) => Ok(()),
         removed => removed.doing("remove", inside),

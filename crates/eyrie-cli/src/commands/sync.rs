@@ -35,6 +35,7 @@ pub struct SyncArgs {
 }
 
 pub fn run(arguments: &SyncArgs, output: &mut Output) -> Result<()> {
+    output.need_no_reader();
     let mut values = Vec::new();
     let mut failures = Failures::default();
     let mut done: Vec<(PathBuf, bool)> = Vec::new();

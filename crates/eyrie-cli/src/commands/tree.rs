@@ -30,8 +30,9 @@ pub struct TreeArgs {
     /// Include names that begin with a dot
     #[arg(long, short)]
     all: bool,
-    /// Show only this many levels [default: no limit]
+    /// Show only this many levels, at least 1 [default: no limit]
     #[arg(long, value_name = "LEVELS", default_value_t = u32::MAX, hide_default_value = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     depth: u32,
     /// Print one line with attributes and contents for each name, in byte order of the paths
     #[arg(long, conflicts_with_all = ["all", "depth"])]

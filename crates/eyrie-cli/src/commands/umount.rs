@@ -1,6 +1,8 @@
 //! `eyrie umount`: unmounts volumes, and waits until their servers have saved them.
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -87,26 +89,28 @@ fn wait_until_saved(volume: &Path) {
 
 /// Returns the volume that is mounted at this real path. The last mount there is the visible one.
 fn mounted_at(directory: &Path) -> Option<PathBuf> {
-    volume_at(&std::fs::read_to_string("/proc/self/mountinfo").ok()?, directory)
+    volume_at(&std::fs::read("/proc/self/mountinfo").ok()?, directory)
 }
 
-/// Returns the volume that is mounted at this real path. `mounts` has the lines of mountinfo.
-fn volume_at(mounts: &str, directory: &Path) -> Option<PathBuf> {
-    let (kind, source) = mounts.lines().rev().find_map(|line| {
-        let (mount, file_system) = line.split_once(" - ")?;
-        let path = mount.split(' ').nth(4)?;
-        let mut fields = file_system.split(' ');
-        let found = (fields.next()?, fields.next()?);
-        (unescaped(path) == directory.to_string_lossy()).then_some(found)
+/// Returns the volume that is mounted at this real path. `mounts` has the lines of mountinfo, whose paths
+/// need not be UTF-8.
+fn volume_at(mounts: &[u8], directory: &Path) -> Option<PathBuf> {
+    let (kind, source) = mounts.split(|&byte| byte == b'\n').rev().find_map(|line| {
+        let mut fields = line.split(|&byte| byte == b' ');
+        let path = fields.nth(4)?;
+        // The number of fields before the separator varies.
+        let mut file_system = fields.skip_while(|field| *field != b"-").skip(1);
+        let found = (file_system.next()?, file_system.next()?);
+        (unescaped(path) == directory).then_some(found)
     })?;
     // Another file system may hide a mount of a volume.
-    (kind == "fuse.eyrie").then(|| PathBuf::from(unescaped(source)))
+    (kind == b"fuse.eyrie").then(|| unescaped(source))
 }
 
 /// Decodes a field of mountinfo, in which spaces, tabs, line breaks and backslashes are octal numbers.
-fn unescaped(field: &str) -> String {
+fn unescaped(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::new();
-    let mut rest = field.as_bytes();
+    let mut rest = field;
     while let Some((&byte, tail)) = rest.split_first() {
         let code = std::str::from_utf8(tail.get(..3).unwrap_or_default()).unwrap_or_default();
         match u8::from_str_radix(code, 8) {
@@ -120,26 +124,37 @@ fn unescaped(field: &str) -> String {
             }
         }
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    PathBuf::from(OsString::from_vec(bytes))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
     fn fields_of_mountinfo_are_decoded() {
-        assert_eq!(unescaped(r"/mnt/a\040b\134c"), r"/mnt/a b\c");
-        assert_eq!(unescaped(r"plain\"), r"plain\");
+        assert_eq!(unescaped(br"/mnt/a\040b\134c"), Path::new(r"/mnt/a b\c"));
+        assert_eq!(unescaped(br"plain\"), Path::new(r"plain\"));
         assert_eq!(mounted_at(Path::new("/no/such/mount")), None);
     }
 
     #[test]
     fn hidden_mount_of_a_volume_is_not_found() {
         let (volume, other) =
-            ("1 2 0:3 / /mnt rw - fuse.eyrie /vol rw", "4 1 0:5 / /mnt rw - tmpfs tmpfs rw");
-        let at = |mounts: &[&str]| volume_at(&mounts.join("\n"), Path::new("/mnt"));
+            ("1 2 0:3 / /mnt rw - fuse.eyrie /vol rw", "4 1 0:5 / /mnt rw shared:1 - tmpfs tmpfs rw");
+        let at = |mounts: &[&str]| volume_at(mounts.join("\n").as_bytes(), Path::new("/mnt"));
         assert_eq!(at(&[other, volume]), Some(PathBuf::from("/vol")));
         assert_eq!(at(&[volume, other]), None);
+    }
+
+    #[test]
+    fn paths_of_mounts_need_not_be_utf8() {
+        let mounts = b"1 2 0:3 / /\xff rw - tmpfs tmpfs rw\n4 2 0:5 / /mnt\xfe rw - fuse.eyrie /vol\xfd rw\n";
+        let path = |bytes| Path::new(OsStr::from_bytes(bytes));
+        assert_eq!(volume_at(mounts, path(b"/mnt\xfe")).as_deref(), Some(path(b"/vol\xfd")));
+        assert_eq!(volume_at(mounts, path("/mnt\u{fffd}".as_bytes())), None);
     }
 }

@@ -40,6 +40,20 @@ struct LinkTable<T> {
     /// The state of the first name of each file, by file system and inode number of the file.
     first: HashMap<(u64, u64), FirstName<T>>,
     waiting: usize,
+    /// True after a worker thread has panicked, so perhaps no thread copies the files of waiting names.
+    abandoned: bool,
+}
+
+/// Ends the wait of the walking thread if the thread that holds this value panics.
+pub(super) struct PanicGuard<'l, T>(&'l Links<T>);
+
+impl<T> Drop for PanicGuard<'_, T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lock().abandoned = true;
+            self.0.fewer.notify_all();
+        }
+    }
 }
 
 /// The files with several names that a copy has found.
@@ -50,24 +64,33 @@ pub(super) struct Links<T> {
 
 impl<T> Links<T> {
     pub fn new() -> Links<T> {
-        Links { table: Mutex::new(LinkTable { first: HashMap::new(), waiting: 0 }), fewer: Condvar::new() }
+        let table = LinkTable { first: HashMap::new(), waiting: 0, abandoned: false };
+        Links { table: Mutex::new(table), fewer: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, LinkTable<T>> {
         unpoisoned(self.table.lock())
     }
 
+    /// Returns a guard that a worker thread holds while it copies a file.
+    pub fn guard(&self) -> PanicGuard<'_, T> {
+        PanicGuard(self)
+    }
+
     /// Decides if `task`, which stands for one name of the file with the attributes `stat`, copies the file,
-    /// links the name or waits.
-    pub fn task_for(&self, stat: &Stat, task: T) -> NameTask<T> {
+    /// links the name or waits. Returns `None` if too many names wait and a worker thread has panicked.
+    pub fn task_for(&self, stat: &Stat, task: T) -> Option<NameTask<T>> {
         let mut table = self.lock();
         // Only the walking thread calls this function and waits here. The worker threads therefore finish the
         // copies, and the number of waiting names falls.
         while table.waiting >= MAX_WAITING {
+            if table.abandoned {
+                return None;
+            }
             table = unpoisoned(self.fewer.wait(table));
         }
-        let LinkTable { first, waiting } = &mut *table;
-        match first.entry((stat.file_system, stat.inode)) {
+        let LinkTable { first, waiting, .. } = &mut *table;
+        Some(match first.entry((stat.file_system, stat.inode)) {
             Entry::Vacant(none) => {
                 none.insert(FirstName::Copying(Vec::new()));
                 NameTask::Copy(task)
@@ -84,7 +107,7 @@ impl<T> Links<T> {
                     NameTask::Copy(task)
                 }
             },
-        }
+        })
     }
 
     /// Notes that the copy of the file `stat` is complete at `path`. Returns the names that waited for the
@@ -105,7 +128,7 @@ impl<T> Links<T> {
     /// waiting name under which the file is copied next, if there is one.
     pub fn failed(&self, stat: &Stat) -> Option<T> {
         let mut table = self.lock();
-        let LinkTable { first, waiting } = &mut *table;
+        let LinkTable { first, waiting, .. } = &mut *table;
         let known = first.get_mut(&(stat.file_system, stat.inode))?;
         let next = if let FirstName::Copying(tasks) = known { tasks.pop() } else { None };
         match next {
@@ -130,4 +153,28 @@ pub(super) fn reach<D: Posix + Clone>(target: &D, path: &Path) -> eyrie::Result<
         rest.push(part);
     }
     Ok((dir, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use eyrie::Kind;
+
+    use super::*;
+
+    #[test]
+    fn panic_of_a_worker_ends_the_wait() {
+        let (links, stat) = (Links::new(), Stat::new(Kind::File));
+        assert!(matches!(links.task_for(&stat, 0), Some(NameTask::Copy(0))));
+        for task in 0..MAX_WAITING {
+            assert!(matches!(links.task_for(&stat, task), Some(NameTask::Wait)));
+        }
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                let _guard = links.guard();
+                panic!("the worker fails");
+            });
+            assert!(links.task_for(&stat, 0).is_none());
+            assert!(worker.join().is_err());
+        });
+    }
 }

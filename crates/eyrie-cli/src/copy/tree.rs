@@ -86,6 +86,11 @@ where
     copy.target.outcome()
 }
 
+/// Returns the error of a copy whose worker threads have panicked.
+fn workers_failed() -> CopyError {
+    CopyError::Fatal("the threads that copy files have failed".to_owned())
+}
+
 impl<'a, S, D> TreeCopy<'a, S, D>
 where
     S: PosixClones + Clone + Sync + Send + 'static,
@@ -207,7 +212,7 @@ where
         let task = Task { entry, stat, target, directory: position.directories.last().cloned() };
         let task = match stat.links {
             0 | 1 => task,
-            _ => match self.links.task_for(&stat, task) {
+            _ => match self.links.task_for(&stat, task).ok_or_else(workers_failed)? {
                 NameTask::Copy(task) => task,
                 NameTask::Link(task, first) => {
                     self.link(task, &first, &mut Vec::new());
@@ -217,9 +222,7 @@ where
             },
         };
         if stat.is_file() {
-            files
-                .send(task)
-                .map_err(|_| CopyError::Fatal("the threads that copy files have failed".to_owned()))?;
+            files.send(task).map_err(|_| workers_failed())?;
         } else {
             self.run(task, &mut Vec::new());
         }
@@ -229,6 +232,7 @@ where
     /// Copies an entry, and then links the names that wait for the copy. If the copy fails, copies the file
     /// under the next waiting name.
     fn run(&self, task: Task<S, D>, buffer: &mut Vec<u8>) {
+        let _guard = self.links.guard();
         let mut next = Some(task);
         while let Some(task) = next.take() {
             let made = !self.target.progress.stopped() && {

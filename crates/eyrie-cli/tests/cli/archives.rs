@@ -242,6 +242,19 @@ fn zero_header_between_members_is_damage() {
 }
 
 #[test]
+fn export_and_dump_follow_a_link_to_their_directory() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["mkdir", "vol:/dir"]);
+    sandbox.succeed(["touch", "vol:/dir/file"]);
+    sandbox.succeed(["ln", "-s", "dir", "vol:/link"]);
+    sandbox.succeed(["export", "-q", "vol:/link", "out"]);
+    assert!(sandbox.path("out/file").is_file());
+    sandbox.succeed(["dump", "-q", "vol:/link", "-o", "archive"]);
+    sandbox.succeed(["load", "-q", "vol:/loaded", "-i", "archive"]);
+    sandbox.succeed(["diff", "vol:/dir", "vol:/loaded"]);
+}
+
+#[test]
 fn dump_refuses_wrong_targets_and_keeps_the_volume() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("kept"), "kept").unwrap();
@@ -249,10 +262,13 @@ fn dump_refuses_wrong_targets_and_keeps_the_volume() {
     sandbox.succeed(["cp", "file", "vol:/file"]);
     sandbox.fail(3, &["vol:/nowhere"], ["dump", "vol:/nowhere", "-o", "kept"]);
     sandbox.fail(1, &["vol:/file", "eyrie cp"], ["dump", "vol:/file", "-o", "kept"]);
-    sandbox.fail(1, &["inside"], ["dump", "vol:/", "-o", "vol/archive"]);
+    sandbox.fail(1, &["own storage"], ["dump", "vol:/", "-o", "vol/archive"]);
     sandbox.fail(3, &["nowhere"], ["dump", "vol:/", "-o", "nowhere/archive"]);
-    std::os::unix::fs::symlink("vol/segment-0000", sandbox.path("link")).unwrap();
-    sandbox.fail(1, &["inside"], ["dump", "vol:/", "-o", "link"]);
+    for (link, target) in [("link", "vol/segment-0000"), ("new", "vol/archive"), ("far", "new")] {
+        std::os::unix::fs::symlink(target, sandbox.path(link)).unwrap();
+        sandbox.fail(1, &["own storage"], ["dump", "vol:/", "-o", link]);
+    }
+    assert!(!sandbox.path("vol/archive").exists());
     assert_eq!(sandbox.succeed(["cat", "vol:/file"]), "bytes");
     assert_eq!(fs::read(sandbox.path("kept")).unwrap(), b"kept");
     let printed = sandbox.run(["dump", "-v", "vol:/", "-o", "archive"]);

@@ -220,6 +220,38 @@ fn closed_pipe_is_no_error() {
     }
 }
 
+#[test]
+fn changes_are_complete_with_closed_output() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    for number in 0..1000 {
+        fs::write(sandbox.path(format!("tree/{number:0>200}")), "").unwrap();
+    }
+    sandbox.succeed(["import", "-q", "tree", "vol:/tree"]);
+    let change = |arguments: &[&str]| {
+        let mut child =
+            sandbox.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    };
+    change(&["chmod", "-Rv", "0701", "vol:/tree"]);
+    assert_eq!(sandbox.succeed(["ls", "-l", "vol:/tree"]).matches("-rwx-----x").count(), 1000);
+    change(&["rm", "-rv", "vol:/tree"]);
+    assert_eq!(sandbox.succeed(["ls", "vol:/"]), "");
+}
+
+#[test]
+fn closed_pipe_keeps_the_status_of_a_missing_file() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("large"), vec![b'x'; 4 << 20]).unwrap();
+    sandbox.succeed(["cp", "large", "vol:/large"]);
+    let mut command = sandbox.command(["cat", "vol:/none", "vol:/large"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
 /// The exit status tells of damage, even if the report does not fit into a pipe or cannot be written.
 #[test]
 fn damage_is_in_the_status_of_a_scrub_without_output() {
@@ -248,6 +280,17 @@ fn damage_is_in_the_status_of_a_scrub_without_output() {
     assert_eq!(output.status.code(), Some(4));
     let complaints = String::from_utf8(output.stderr).unwrap();
     assert!(complaints.contains("cannot write: standard output"), "{complaints}");
+}
+
+#[test]
+fn tour_refuses_a_volume_inside_its_directory() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    std::os::unix::fs::symlink("tree", sandbox.path("link")).unwrap();
+    for place in ["tree/vol", "link/vol"] {
+        sandbox.fail(1, &["tree", "inside"], ["tour", "tree", "--volume", place]);
+        assert!(!sandbox.path(place).exists());
+    }
 }
 
 #[test]

@@ -68,6 +68,30 @@ fn cp_copies_into_existing_directories() {
 }
 
 #[test]
+fn cp_refuses_to_copy_a_directory_into_itself() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["mkdir", "-p", "vol:/dir/sub"]);
+    sandbox.succeed(["ln", "-s", "dir", "vol:/link"]);
+    sandbox.succeed(["ln", "-s", "dir/sub", "vol:/deep"]);
+    fs::create_dir_all(sandbox.path("dir/sub")).unwrap();
+    std::os::unix::fs::symlink("dir", sandbox.path("link")).unwrap();
+    std::os::unix::fs::symlink("dir/sub", sandbox.path("deep")).unwrap();
+    for base in ["vol:/", ""] {
+        let [dir, link, deep] = ["dir", "link", "deep"].map(|name| format!("{base}{name}"));
+        for target in [&dir, &link, &deep, &format!("{link}/new"), &format!("{deep}/..")] {
+            sandbox.fail(1, &[&dir, "is inside it"], ["cp", "-r", &dir, target]);
+        }
+        // A directory beside the source may have a longer form of its name, or be reached through the source.
+        sandbox.succeed(["cp", "-r", &dir, &format!("{dir}-copy")]);
+        sandbox.succeed(["cp", "-r", &dir, &format!("{deep}/../../other")]);
+        sandbox.succeed(["diff", &format!("{base}other"), &format!("{base}dir-copy")]);
+    }
+    assert_eq!(sandbox.succeed(["ls", "vol:/dir"]), "sub\n");
+    assert_eq!(sandbox.succeed(["ls", "vol:/dir/sub"]), "");
+    assert_eq!(fs::read_dir(sandbox.path("dir/sub")).unwrap().count(), 0);
+}
+
+#[test]
 fn cp_prints_pairs_and_continues() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("dir")).unwrap();

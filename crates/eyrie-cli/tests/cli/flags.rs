@@ -19,6 +19,10 @@ fn chattr_sets_flags_that_lsattr_shows() {
     sandbox.succeed(["touch", "vol:/dir/file"]);
     sandbox.succeed(["ln", "-s", "file", "vol:/dir/link"]);
     assert_eq!(sandbox.succeed(["lsattr", "-R", "vol:/dir"]), "-- vol:/dir\n-- vol:/dir/file\n");
+    // A missing argument does not hide the others.
+    let output = sandbox.run(["lsattr", "--json", "vol:/none", "vol:/dir/file"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &json[0]["place"]), (Some(3), &"vol:/dir/file".into()));
     sandbox.fail(2, &["+x", "i and a"], ["chattr", "+x", "vol:/dir"]);
     sandbox.fail(3, &["vol:/none"], ["chattr", "+i", "vol:/none"]);
     if !is_root() {

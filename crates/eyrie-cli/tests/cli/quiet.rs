@@ -60,6 +60,7 @@ fn confirmations_are_json_on_demand() {
     assert_eq!((&tree[1]["kind"], &tree[2]["target"]), (&"directory".into(), &"dir".into()));
     assert_eq!(json(&["tree", "-a", "vol:/"])[2]["depth"], 2);
     assert_eq!(json(&["tree", "-a", "--depth", "1", "vol:/"]).as_array().unwrap().len(), 3);
+    sandbox.fail(2, &["--depth"], ["tree", "--depth", "0", "vol:/"]);
     fs::write(sandbox.path("calls"), "mkdir /new 0755\nunlink /none\n").unwrap();
     let output = sandbox.run(["run", "--json", "calls", "vol"]);
     assert_eq!(output.status.code(), Some(1));

@@ -90,6 +90,22 @@ fn tree_has_its_files_and_refuses_those_of_others() {
 }
 
 #[test]
+fn tree_behind_a_link_is_the_directory() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["mkdir", "vol:/tree"]);
+    sandbox.succeed(["ln", "-s", "tree", "vol:/link"]);
+    for _ in 0..2 {
+        let told = sandbox.succeed(["quota", "set", "vol", "--tree", "/link", "--files", "100"]);
+        assert_eq!(told, "vol:/link is tree 1\n");
+    }
+    sandbox.succeed(["touch", "vol:/tree/file"]);
+    assert_eq!(account(&sandbox, "tree", 1)["files"], 2, "the directory and its file");
+}
+
+#[test]
 fn archives_of_a_volume_keep_its_limits() {
     if !is_root() {
         return;

@@ -171,7 +171,7 @@ fn volume_is_not_imported_into_itself() {
     fs::write(sandbox.path("file"), "x").unwrap();
     sandbox.succeed(["import", ".", "vol:/all"]);
     assert_eq!(sandbox.succeed(["ls", "vol:/all"]), "file\n");
-    sandbox.fail(1, &["inside"], ["export", "vol:/all", "vol/out"]);
+    sandbox.fail(1, &["own storage"], ["export", "vol:/all", "vol/out"]);
 }
 
 #[test]

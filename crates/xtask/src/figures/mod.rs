@@ -54,7 +54,8 @@ pub enum FigureGroup {
     Together,
     /// The longest calls while a volume grows, compared with tmpfs
     Stalls,
-    /// A volume on a disk, compared with the file system on that disk
+    /// A volume on a disk, compared with the file system on that disk; also durable puts, compared with lmdb,
+    /// redb, fjall and sqlite
     Disk,
     /// A volume on a disk with checksums of its pages, compared with one without
     Checksums,
@@ -74,7 +75,7 @@ pub struct FiguresArgs {
     /// Directory on a disk, for the figures of disks
     #[arg(long, default_value = "target/figures")]
     disk: PathBuf,
-    /// Directory on a tmpfs, for the groups that need no disk
+    /// Directory on a tmpfs, for the groups that need no disk; speed, keys and profiles use /dev/shm
     #[arg(long, default_value = "/dev/shm")]
     memory: PathBuf,
     /// Also measure commands on 1,000,000 files

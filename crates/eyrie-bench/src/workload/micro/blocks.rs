@@ -200,15 +200,17 @@ impl<P: Posix + Clone> MicroWorker<P> {
         let (base, mut buffer) = (self.base(), vec![0; MIB]);
         for _ in 0..self.share.large_calls {
             let first = self.random_mib();
+            // After the part of this thread, a shared file has the part of another thread.
+            let bytes = MIB.min((self.share.blocks - first) as usize * BLOCK_BYTES);
             let mut count = 0;
             watch.time(1, |_| {
-                count = self.fs.read_at(self.large.handle(), &mut buffer, offset(base + first))?;
+                count = self.fs.read_at(self.large.handle(), &mut buffer[..bytes], offset(base + first))?;
                 Ok(())
             })?;
             watch.touch(first / MIB_BLOCKS);
             let mut blocks = buffer[..count].chunks(BLOCK_BYTES).zip(first..);
-            let right = count == MIB.min((self.share.blocks - first) as usize * BLOCK_BYTES)
-                && blocks.all(|(found, block)| self.large_content(block).matches(found, 0));
+            let right =
+                count == bytes && blocks.all(|(found, block)| self.large_content(block).matches(found, 0));
             watch.require(right, || format!("1 MiB at block {first} is wrong"))?;
         }
         Ok(())

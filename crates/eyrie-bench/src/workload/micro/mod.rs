@@ -424,6 +424,10 @@ impl Workload for Micro {
         self.amounts.bytes()
     }
 
+    fn most_threads(&self) -> u64 {
+        names::MOST_THREADS
+    }
+
     fn plan(&self, threads: u64) -> Plan {
         Micro::plan(self, threads)
     }

@@ -7,7 +7,7 @@ use eyrie::{OpenFlags, Posix, RenameMode, Target};
 use super::{MicroWorker, Scale};
 use crate::error::Result;
 use crate::method::Stopwatch;
-use crate::values::{NumberedName, Pattern};
+use crate::values::{NAME_NUMBERS, NumberedName, Pattern};
 use crate::workload::files::{BLOCK_BYTES, NEW, count_names, make_file, read_file, write_all};
 
 /// Number of calls that are timed together, so that the cost of the clock hardly counts. `write_new` times
@@ -19,9 +19,11 @@ const TIMED_CALLS: u64 = 64;
 const FILES: [u64; 2] = [4 << 40, 5 << 40];
 /// Number of the content of the first file that `create` makes.
 const MADE: u64 = 6 << 40;
+/// Maximum number of threads, as in `eyrie bench`.
+pub(super) const MOST_THREADS: u64 = 256;
 /// Distance between the first numbers of two consecutive threads, so that the names of threads differ in a
 /// shared directory.
-const PER_THREAD: u64 = 1_000_000;
+const PER_THREAD: u64 = NAME_NUMBERS / MOST_THREADS;
 
 /// Splits the numbers below `count` into ranges of at most [`TIMED_CALLS`] numbers. Returns the first number
 /// and the length of each range.

@@ -42,6 +42,7 @@ pub struct ChmodArgs {
 
 pub fn run(arguments: &ChmodArgs, output: &mut Output) -> Result<()> {
     let umask = Credentials::of_process().umask();
+    output.need_no_reader();
     arguments.files.each(true, |target| change(arguments, target, umask, output))
 }
 

@@ -37,7 +37,7 @@ pub(in crate::commands) enum Existing {
 pub(in crate::commands) fn copy_one(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<()> {
     let stat = from.lstat().doing("copy", from.shown())?;
     if stat.is_dir() {
-        check_directory(from, to, copying.recursive)?;
+        check_directory(from, &stat, to, copying.recursive)?;
     }
     let tally = match existing(to)? {
         None => copy(from, to, &to.path, copying.reflink, copying.verbose)?,
@@ -94,15 +94,18 @@ fn is_same_file(from: &Endpoint, stat: &Stat, to: &Endpoint) -> Result<bool> {
     Ok(from.shares_file_system(to) && (there.file_system, there.inode) == (stat.file_system, stat.inode))
 }
 
-/// Fails if the directory `from` must not be copied to `to`.
-fn check_directory(from: &Endpoint, to: &Endpoint, recursive: bool) -> Result<()> {
+/// Fails if the directory `from`, which has the attributes `stat`, must not be copied to `to`.
+fn check_directory(from: &Endpoint, stat: &Stat, to: &Endpoint, recursive: bool) -> Result<()> {
     if !recursive {
         return Err(Failure::new("cannot copy", from.shown(), "it is a directory: use -r"));
     }
-    if from.shares_file_system(to) && to.path == from.path {
+    if !from.shares_file_system(to) {
+        return Ok(());
+    }
+    if to.path == from.path {
         return Err(Failure::new("cannot copy", from.shown(), "this is the same directory"));
     }
-    if from.shares_file_system(to) && to.path.starts_with(&from.path) {
+    if to.is_below(stat).doing("copy to", to.shown())? {
         return Err(Failure::new("cannot copy", from.shown(), format_args!("{} is inside it", to.shown())));
     }
     Ok(())

@@ -119,8 +119,8 @@ pub struct ExploreArgs {
     /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
-    /// Break each rule of docs/rules.md except those of threads and processes, one at a time, and check that
-    /// a built-in script notices
+    /// Break each rule of docs/rules.md except those of threads and processes, each in a process of its own,
+    /// and check that a built-in script notices
     #[cfg(feature = "mutants")]
     #[arg(long)]
     #[arg(conflicts_with_all = ["script", "faults", "without", "exhaustive", "size", "medium", "images"])]

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use self::speed::Sizes;
 use self::survey::Survey;
 use crate::copy::{Job, Reflink, Reporter, copy_tree};
-use crate::failure::{Doing, Failure, Result};
+use crate::failure::{Doing, Failure, Result, with_close};
 use crate::output::Output;
 use crate::{interrupt, text, volumes};
 
@@ -88,12 +88,20 @@ pub fn run(arguments: &TourArgs, output: &mut Output) -> Result<()> {
     };
     let sizes = sizes(arguments.seconds, copies, &place);
     let size = (copies + sizes.bytes()).next_multiple_of(64 << 20);
-    if std::path::absolute(&place).is_ok_and(|place| place.starts_with(&root)) {
+    if is_inside(&place, &root) {
         let why = "the volume would be inside: name another directory, or use --volume";
         return Err(Failure::new("cannot tour", shown, why));
     }
     let mut tour = Tour { arguments, output, host, root, survey, sizes, steps: json!({}) };
     tour.show(&place, size)
+}
+
+/// Returns true if a file that is made at `place` would be inside `root`, which is a real path. `place` may
+/// lead through symbolic links, and its last components need not exist.
+fn is_inside(place: &Path, root: &Path) -> bool {
+    let Ok(place) = std::path::absolute(place) else { return false };
+    let real = place.ancestors().find_map(|above| above.canonicalize().ok());
+    real.is_some_and(|real| real.starts_with(root))
 }
 
 /// Estimates the number of bytes that the volume needs for the copied files, for the values with the same
@@ -162,8 +170,7 @@ impl Tour<'_> {
             false => Ok(()),
         };
         let note = if self.arguments.remove { String::new() } else { format!("; the volume is {shown}") };
-        let rows = result.map_err(|failure| failure.with_note(&note))?;
-        closed.and(removed)?;
+        let rows = with_close(result.map_err(|failure| failure.with_note(&note)), closed.and(removed))?;
         if self.arguments.json {
             self.steps["measurements"] = report::json(&rows);
             self.steps["host"] = json!(host);
