@@ -7,6 +7,8 @@
 
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{set_hook, take_hook};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
@@ -17,6 +19,7 @@ use std::time::Duration;
 use eyrie::{MediumChoice, PagedOptions, Volume};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rustix::process::Signal;
 
 use crate::script::{StepDirectory, StepKinds, StepScript};
 
@@ -72,10 +75,22 @@ fn place(volume: &Volume, writer: usize, with_deferral: bool) -> StepDirectory {
     StepDirectory::new(volume, &format!("/writer-{writer}"), kinds).expect("room")
 }
 
+/// Makes a panic of any thread of this process abort the process. Otherwise the other threads would go on
+/// until the kill, and nobody would notice the panic.
+fn abort_on_panic() {
+    let print = take_hook();
+    set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
+}
+
 /// Changes or serves the volume until the process is killed, if this process is a child. Otherwise returns.
+/// A child aborts when one of its threads panics.
 pub fn run_if_child() {
     served::run_if_service();
     let (Some(path), Ok(steps)) = (std::env::var_os(PLACE), std::env::var(STEPS)) else { return };
+    abort_on_panic();
     let steps: Vec<u64> = steps.split(',').map(|number| number.parse().expect("a number")).collect();
     let first: usize = std::env::var(FIRST).expect("set").parse().expect("a number");
     let volume = Volume::open_with(Path::new(&path), paged()).expect("a volume");
@@ -155,6 +170,18 @@ impl Drop for Killed {
         // Errors are ignored, because the child may have exited by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+impl Killed {
+    /// Kills the child. Does nothing if this function has killed it before.
+    ///
+    /// # Panics
+    /// Panics if anything but a kill has ended the child: an exit, an abort or a fault.
+    fn kill(&mut self) {
+        self.0.kill().expect("it is there");
+        let status = self.0.wait().expect("it is there");
+        assert_eq!(status.signal(), Some(Signal::KILL.as_raw()), "the child ended by itself: {status}");
     }
 }
 
@@ -261,15 +288,61 @@ impl WritingProcess {
     /// Kills the process, and returns the last acknowledged step of each writer.
     ///
     /// # Panics
-    /// Panics if the process has ended by itself.
+    /// Panics if anything but a kill has ended the process.
     fn kill(mut self) -> Vec<u64> {
-        self.child.0.kill().expect("it is there");
-        let status = self.child.0.wait().expect("it is there");
-        assert_eq!(status.code(), None, "it ended by itself");
+        self.child.kill();
         for (writer, number) in self.reader.join().expect("lines") {
             assert!(self.steps[writer] <= number);
             self.steps[writer] = number;
         }
         self.steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Instant;
+
+    use eyrie::{Credentials, PosixExt};
+
+    use super::*;
+
+    #[test]
+    fn ends_other_than_a_kill_are_noticed() {
+        for (script, is_killed) in [("kill -KILL $$", true), ("exit 0", false), ("kill -ABRT $$", false)] {
+            let child = Command::new("sh").args(["-c", script]).spawn();
+            let mut child = Killed(child.expect("a shell"));
+            child.0.wait().expect("it ends");
+            let killed = catch_unwind(AssertUnwindSafe(|| child.kill()));
+            assert_eq!(killed.is_ok(), is_killed, "{script}");
+        }
+    }
+
+    #[test]
+    fn child_ends_when_a_writer_panics() {
+        run_if_child();
+        let host = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let path = host.path().join("volume");
+        let options = Volume::options().size(4 << 20).medium(MediumChoice::Dram);
+        let volume = options.create(&path).expect("room");
+        // The first writer cannot make its directory.
+        volume.files(Credentials::root()).write("/writer-0", b"a file").expect("room");
+        volume.close().expect("the host is sound");
+        let command = || {
+            let mut command = Command::new(std::env::current_exe().expect("the test knows its program"));
+            command.args(["kills::tests::child_ends_when_a_writer_panics", "--exact", "--nocapture"]);
+            command
+        };
+        let mut process = WritingProcess::start(&path, 0, &[0, 0], &command);
+        let started = Instant::now();
+        let status = loop {
+            match process.child.0.try_wait().expect("a child") {
+                Some(status) => break status,
+                None => assert!(started.elapsed() < Duration::from_secs(60), "the child goes on"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()), "{status}");
     }
 }

@@ -1,11 +1,14 @@
 //! Tests that calls on damaged volumes return an answer or an error, and that they end.
 //!
-//! These tests have a binary of their own, because they count the panics of the process and bound the growth
-//! of its memory.
+//! These tests have a binary of their own and run one at a time, because they count the panics of the process
+//! and bound the growth of its memory.
+
+use std::sync::{Mutex, MutexGuard};
 
 use eyrie_engine::scm::Scm;
 use eyrie_engine::transaction::redo;
 use eyrie_engine::{Engine, Error, Kind, Volume};
+use eyrie_medium::sync::unpoisoned;
 use eyrie_testkit::hostile::{Damage, HostileReport, Image, LowestSlots, bases, disk_bases, run, run_disks};
 
 const IMAGES: u64 = 100_000;
@@ -14,6 +17,13 @@ const DISKS: u64 = 10_000;
 const WARM_UP: u64 = 5000;
 /// Maximum growth of memory after the first measurement, in bytes.
 const MAX_GROWTH: u64 = 64 << 20;
+
+/// Returns the lock that each test of this binary holds while it runs. The lock ignores poison, so a failed
+/// test does not fail the next test.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    unpoisoned(ALONE.lock())
+}
 
 /// Returns the peak memory of this process, in bytes.
 fn peak_memory() -> u64 {
@@ -43,16 +53,19 @@ fn assert_answered(report: &HostileReport) {
 
 #[test]
 fn hostile_images_give_an_answer_or_an_error() {
+    let _alone = alone();
     assert_answered(&run(&bases(), 0..IMAGES, memory_is_bounded()));
 }
 
 #[test]
 fn hostile_disks_give_an_answer_or_an_error() {
+    let _alone = alone();
     assert_answered(&run_disks(&disk_bases(), 0..DISKS, memory_is_bounded()));
 }
 
 #[test]
 fn regression_a_seek_in_a_tree_of_repeated_pages_ends() {
+    let _alone = alone();
     let bases = bases();
     let base = bases.iter().find(|base| base.name == "large").expect("a base with trees");
     // A tree of only leaves has no hole, and a tree of only null pointers has no data. So the seek finds
@@ -71,6 +84,7 @@ fn regression_a_seek_in_a_tree_of_repeated_pages_ends() {
 
 #[test]
 fn regression_a_redo_record_with_a_bad_word_changes_nothing() {
+    let _alone = alone();
     let bases = bases();
     // The base `few`.
     let base = &bases[1];

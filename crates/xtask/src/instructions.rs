@@ -68,16 +68,15 @@ pub fn run(arguments: &InstructionsArgs) -> Result<()> {
         return Ok(());
     };
     let tree = directory(Path::new("target"))?.join("instructions-base");
-    let git = |arguments: &[&str]| output(Command::new("git").arg("worktree").args(arguments).arg(&tree));
     if tree.exists() {
-        // An interrupted run left this worktree.
-        git(&["remove", "--force"])?;
+        // An interrupted run left this directory. Git may know it as a worktree or not.
+        std::fs::remove_dir_all(&tree)?;
     }
-    // If `target` was removed meanwhile, git still knows the worktree.
+    // If git still knows the worktree of an earlier run, it forgets the worktree now.
     output(Command::new("git").args(["worktree", "prune"]))?;
     output(Command::new("git").args(["worktree", "add", "--detach"]).arg(&tree).arg(base))?;
     let before = copy_program(&tree).and_then(|()| counts(&tree, &memory));
-    git(&["remove", "--force"])?;
+    output(Command::new("git").args(["worktree", "remove", "--force"]).arg(&tree))?;
     compare(base, &before?, &now, LIMIT)
 }
 

@@ -81,10 +81,11 @@ pub(crate) fn volumes() -> Vec<CaseVolume> {
     first.into_iter().chain(crowds).chain([rights::guarded()]).collect()
 }
 
-/// Returns Ops of the explorer's calls: the Ops on objects of [`large`] if `are_large` is true, otherwise the
-/// Ops on objects of [`few`]. Clones are left out, because they have cases of their own.
+/// Returns Ops of the explorer's calls: those on the three large files if `are_large` is true, otherwise all
+/// others. The Ops on the large files are for the volume [`large`], which has these files, and the others are
+/// for [`few`]. Clones are left out, because they have cases of their own.
 fn of_explorer_on(are_large: bool) -> Vec<PathOp> {
-    let is_large = |op: &PathOp| ["tree", "sparse"].contains(&op.path());
+    let is_large = |op: &PathOp| ["tree", "sparse", "ahead"].contains(&op.path());
     let is_wanted = |op: &PathOp| !matches!(op, PathOp::CloneRange { .. }) && is_large(op) == are_large;
     calls::of_explorer().into_iter().filter(is_wanted).collect()
 }
@@ -346,4 +347,19 @@ fn interrupted(few: &CaseVolume) -> CaseVolume {
         image = points.base().bytes();
     }
     CaseVolume { name: "interrupted", image: image.into(), model: model.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_op_finds_its_objects() {
+        for (volume, changes) in [(few("few"), small_ops()), (large(), large_ops())] {
+            for change in changes {
+                let resolved = change.resolve(&volume.model.fork(), Time::new(1000, 7)).expect("ids");
+                assert!(resolved.is_some(), "{}: {change:?}", volume.name);
+            }
+        }
+    }
 }

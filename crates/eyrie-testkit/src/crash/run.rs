@@ -82,7 +82,8 @@ impl Case {
     /// Runs the case with the point `dropped` left out.
     ///
     /// # Errors
-    /// Fails if the volume does not open, if the engine and the model differ, or if an act follows a close.
+    /// Fails if the volume does not open, if the engine and the model differ, if an Op needs an object that
+    /// the volume has neither at first nor at the turn of the Op, or if an act follows a close.
     pub fn run(&self, dropped: Option<Site>) -> std::result::Result<TracedRun, String> {
         let recorder = Recorder::without(dropped);
         let medium = traced_from(&self.volume.image, recorder.clone()).expect("memory");
@@ -106,7 +107,7 @@ impl Case {
             let time = Time::new(1000 + index as i64, 7);
             let mut times_only = None;
             match act {
-                CaseAct::Op(change) => times_only = perform(open, &model, change, time)?,
+                CaseAct::Op(change) => times_only = self.perform(open, &model, change, time)?,
                 CaseAct::Reserve { count, elsewhere: false } => reserve(open, *count),
                 CaseAct::Reserve { count, elsewhere: true } => elsewhere(|| reserve(open, *count)),
                 CaseAct::AllocateElsewhere(bytes) => {
@@ -143,29 +144,49 @@ impl Case {
             plan,
         })
     }
+
+    /// Applies one Op. A crash may leave the state before the Op, the state after the Op, or the returned
+    /// state, in which only the times of a written file are new.
+    fn perform(
+        &self,
+        engine: &Scm,
+        model: &Model,
+        change: &PathOp,
+        time: Time,
+    ) -> std::result::Result<Option<Tree>, String> {
+        let reserve = |error: Error| format!("reserve: {error}");
+        let Some(resolved) = change.resolve(engine, time).map_err(reserve)? else {
+            // An earlier Op of the case may have removed the object. Otherwise a path is misspelt.
+            let at_first = change.resolve(&self.volume.model.fork(), time).map_err(reserve)?;
+            return at_first.map(|_| None).ok_or_else(|| format!("{change:?} needs a missing object"));
+        };
+        let early = resolved.written.map(|id| {
+            let model = model.fork();
+            let change = AttributeChange { modified: Some(time), ..AttributeChange::default() };
+            // An error is ignored: if the file cannot be written, its times do not change either.
+            let _ = model.apply(&Op::SetAttributes { id, change, time });
+            tree(&model)
+        });
+        let (actual, expected) = apply(engine, model, &resolved);
+        let errno = |result: &Result<Applied>| result.as_ref().err().map(Error::errno);
+        if errno(&actual) != errno(&expected) {
+            return Err(format!("{change:?} gave {actual:?}, should give {expected:?}"));
+        }
+        Ok(early)
+    }
 }
 
-/// Applies one Op. A crash may leave the state before the Op, the state after the Op, or the returned state,
-/// in which only the times of a written file are new.
-fn perform(
-    engine: &Scm,
-    model: &Model,
-    change: &PathOp,
-    time: Time,
-) -> std::result::Result<Option<Tree>, String> {
-    let resolved = change.resolve(engine, time).map_err(|error| format!("reserve: {error}"))?;
-    let Some(resolved) = resolved else { return Ok(None) };
-    let early = resolved.written.map(|id| {
-        let model = model.fork();
-        let change = AttributeChange { modified: Some(time), ..AttributeChange::default() };
-        // An error is ignored: if the file cannot be written, its times do not change either.
-        let _ = model.apply(&Op::SetAttributes { id, change, time });
-        tree(&model)
-    });
-    let (actual, expected) = apply(engine, model, &resolved);
-    let errno = |result: &Result<Applied>| result.as_ref().err().map(Error::errno);
-    if errno(&actual) != errno(&expected) {
-        return Err(format!("{change:?} gave {actual:?}, should give {expected:?}"));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crash::path_op::{file, unlink, write};
+
+    #[test]
+    fn op_on_a_misspelt_path_is_an_error() {
+        let volume = CaseVolume::after("one file", false, &[file("a", 100)]);
+        let run = |changes: &[PathOp]| Case::ops(&volume, changes).run(None).map(drop);
+        assert!(run(&[write("b", 0, 8)]).is_err());
+        // The first Op removes the file of the second one.
+        assert_eq!(run(&[unlink("a"), write("a", 0, 8)]), Ok(()));
     }
-    Ok(early)
 }

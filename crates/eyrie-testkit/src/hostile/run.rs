@@ -74,6 +74,9 @@ impl HostileReport {
 
 /// Examines the images of these seeds. Calls `on_progress` with the report so far after each image.
 ///
+/// A panic of any thread of the process counts for the image that is examined at this moment. So a process
+/// makes one run at a time.
+///
 /// If one image is in progress during a whole interval of the watch thread (one minute), the process prints
 /// the seed and aborts. The engine is then probably in an endless loop.
 pub fn run(

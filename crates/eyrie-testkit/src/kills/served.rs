@@ -17,7 +17,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{DEFERRAL, Killed, StepCounts, WritingProcess, say, verify};
+use super::{DEFERRAL, Killed, StepCounts, WritingProcess, abort_on_panic, say, verify};
 
 /// Name of the environment variable of a service: the path of its volume.
 const SERVED: &str = "EYRIE_TEST_KILLED_SERVICE";
@@ -59,6 +59,7 @@ pub struct ServedKillCounts {
 /// Serves a volume until the process is killed, if this process is a service. Otherwise returns.
 pub(super) fn run_if_service() {
     let Some(path) = std::env::var_os(SERVED).map(PathBuf::from) else { return };
+    abort_on_panic();
     let service = Service::start(&path, &path.join(SOCKET_NAME), ServeOptions::default());
     let service = service.expect("a volume without an owner");
     say("\nopen");
@@ -70,7 +71,8 @@ impl ServedKillSeries {
     /// starts a process that calls [`run_if_child`](super::run_if_child).
     ///
     /// # Panics
-    /// Panics if an acknowledged step is lost, a client fails, or the volume is not sound.
+    /// Panics if an acknowledged step is lost, a client or a service ends by itself, or the volume is not
+    /// sound.
     pub fn run(&self, path: &Path, seed: u64, command: &dyn Fn() -> Command) -> ServedKillCounts {
         let options = Volume::options().size(self.volume_bytes).group_size(1 << 20);
         let volume = options.medium(MediumChoice::Dram).create(path).expect("room");
@@ -109,15 +111,14 @@ impl ServedKillSeries {
                 std::thread::sleep(Duration::from_micros(random.random_range(0..5000)));
             }
             if kills_service {
-                drop(service);
+                service.kill();
                 counts.services += 1;
                 counts.with_entries += u64::from(has_unapplied_entries(path));
                 service = start_service(path, command);
             } else {
                 counts.clients += 1;
                 let mut client = clients.remove(victim);
-                client.child.0.kill().expect("it is there");
-                client.child.0.wait().expect("it is there");
+                client.child.kill();
                 counts.with_entries += u64::from(has_unapplied_entries(path));
                 counts.steps.acknowledged += self.end(client, victim, &mut steps);
                 clients.insert(victim, start(victim, &steps));
@@ -126,7 +127,7 @@ impl ServedKillSeries {
         for (client, process) in clients.into_iter().enumerate() {
             counts.steps.acknowledged += self.end(process, client, &mut steps);
         }
-        drop(service);
+        service.kill();
         let volume = Volume::open(path).expect("a volume");
         counts.steps.unheard += verify(volume, &mut steps, self.with_deferral, &format!("seed {seed}"));
         std::fs::remove_dir_all(path).expect("it is there");

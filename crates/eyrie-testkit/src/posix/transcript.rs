@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 
 use eyrie::{Host, Stat};
 
@@ -62,10 +62,10 @@ pub fn compare_roots<T>(
     let Some((roots, _kept)) = roots() else { return };
     let place = tempfile::tempdir().expect("a temporary directory");
     let paths = ["first", "second"].map(|name| place.path().join(name));
-    let mut children = [0, 1].map(|side: usize| start(test, &roots[side], &paths[side]));
-    for child in &mut children {
-        assert!(child.wait().expect("the child ends").success(), "{test} failed in its child process");
-    }
+    let children = [0, 1].map(|side: usize| start(test, &roots[side], &paths[side]));
+    // Both children have ended before a failure of one of them ends the test and removes their roots.
+    let ended = children.map(|mut child| child.wait().expect("the child ends"));
+    assert!(ended.iter().all(ExitStatus::success), "{test} failed in a child process: {ended:?}");
     let read = |path: &Path| std::fs::read_to_string(path).expect("the transcript can be read");
     let [expected, found] = paths.each_ref().map(|path| read(path));
     if let Some(at) = first_difference(&expected, &found) {

@@ -6,7 +6,8 @@
 //! long run of random Ops on several threads, beside threads that read.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use eyrie_engine::access::AclKind;
 use eyrie_engine::scm::Scm;
@@ -258,21 +259,32 @@ pub fn explain<E: Engine>(
         (engine as &dyn Engine, script.collect())
     });
     let scripts = scripts.collect();
-    let done = AtomicBool::new(false);
-    let history = std::thread::scope(|scope| {
-        if drains {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    shared.engines[0].sync().expect("a sound disk");
-                }
-            });
-        }
-        let history = linear::run_threads(scripts);
-        done.store(true, Ordering::Relaxed);
-        history
-    });
+    let run = || linear::run_threads(scripts);
+    let history = if drains { beside_drains(&shared.engines[0], run) } else { run() };
     linear::assert_explained(&shared.model, &history);
     linear::count_overlaps(&history)
+}
+
+/// Calls `run` while another thread drains the medium all the time.
+fn beside_drains<E: Engine, T>(engine: &E, run: impl FnOnce() -> T) -> T {
+    let running = AtomicUsize::new(1);
+    std::thread::scope(|scope| {
+        let _running = Running(&running);
+        scope.spawn(|| {
+            while running.load(Ordering::Acquire) > 0 {
+                engine.sync().expect("a sound disk");
+            }
+        });
+        run()
+    })
+}
+
+#[test]
+fn drains_end_after_a_panic_of_the_calls() {
+    let engine = in_memory(1 << 20);
+    let ended =
+        catch_unwind(AssertUnwindSafe(|| beside_drains::<_, ()>(&engine, || panic!("a planted panic"))));
+    assert!(ended.is_err());
 }
 
 fn explain_all(seeds: u64, threads: usize, calls: usize) {
@@ -492,10 +504,11 @@ fn storm_directories<E: Engine>(engine: &E) -> [ObjectId; 2] {
     dirs
 }
 
-/// Counts a writer as ended when it is dropped, also by a panic. Otherwise the readers would never end.
-struct RunningWriter<'a>(&'a AtomicUsize);
+/// Counts one thread less as running when it is dropped, also by a panic. Otherwise the threads that go on
+/// until the count is 0 would never end.
+struct Running<'a>(&'a AtomicUsize);
 
-impl Drop for RunningWriter<'_> {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Release);
     }
@@ -512,7 +525,7 @@ fn beside_readers<E: Engine>(engines: &[E], dirs: &[ObjectId; 2], write: impl Fn
         let writer = |number| {
             let engine = next();
             scope.spawn(move || {
-                let _running = RunningWriter(running);
+                let _running = Running(running);
                 write(engine, number);
             })
         };

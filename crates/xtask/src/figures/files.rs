@@ -101,8 +101,10 @@ fn rate(shares: &mut [Share], work: BlockWork) -> Result<f64> {
     let run = |share: &mut Share, processor: usize| -> std::result::Result<f64, String> {
         let mut one = CpuSet::new();
         one.set(processor);
-        sched_setaffinity(None, &one).map_err(|error| error.to_string())?;
+        let moved = sched_setaffinity(None, &one);
+        // The other threads wait for this one, also after an error.
         start.wait();
+        moved.map_err(|error| error.to_string())?;
         share.rate(work).map_err(|error| error.to_string())
     };
     std::thread::scope(|scope| {
