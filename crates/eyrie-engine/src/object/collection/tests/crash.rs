@@ -111,6 +111,10 @@ fn explore(seed: u64, steps: u64, names: u64, dropped: Option<Site>, emptied: bo
 fn crash_leaves_each_change_whole_or_undone() {
     explore(1, 80, 60, None, false);
     explore(2, 60, 200, None, false);
+}
+
+#[test]
+fn crash_of_shrinking_collection_leaves_each_change_whole_or_undone() {
     explore(3, 110, 1000, None, true);
 }
 
