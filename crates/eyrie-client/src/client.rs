@@ -309,7 +309,8 @@ impl Client {
             return Err(bad_answer("the volume was resized or copied: open it again"));
         }
         let key = joined.session.key;
-        let was_killed = !self.board().is_saved() && !key.has_owner_of(ended);
+        let is_saved = self.board().is_saved();
+        let was_killed = !is_saved && !key.has_owner_of(ended);
         // The exchange of the board is the last step that can fail, because a later attempt needs the old
         // board to learn if the service was killed.
         if let Some(flags) = joined.flags {
@@ -321,7 +322,9 @@ impl Client {
         let replaced = self.board().replace(joined.board);
         self.exchanges.fetch_add(1, Ordering::SeqCst);
         replaced?;
-        if was_killed && self.is_on_disk() && !broken(SafetyRule::LostChangesAreNoted) {
+        if is_saved {
+            self.unsynced.save();
+        } else if was_killed && self.is_on_disk() && !broken(SafetyRule::LostChangesAreNoted) {
             self.unsynced.lose();
         }
         let before = self.session.swap(Arc::new(joined.session));
