@@ -333,7 +333,8 @@ impl Client {
         }
         if !is_child {
             // A forked child has no locks, and a thread of its parent may have held the mutex at the fork.
-            let SessionLocks { held, lost } = std::mem::take(&mut *lock(&before.locks));
+            let collected = SessionLocks { are_collected: true, ..SessionLocks::default() };
+            let SessionLocks { held, lost, .. } = std::mem::replace(&mut *lock(&before.locks), collected);
             let held = held.into_iter().filter(|&(_, is_held)| is_held).map(|(locks, _)| locks);
             lock(&self.session.load().locks).lost.extend(held.chain(lost));
         }

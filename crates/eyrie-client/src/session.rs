@@ -70,6 +70,8 @@ pub struct SessionLocks {
     pub held: HashMap<OwnedLocks, bool>,
     /// Locks that have ended with an earlier session. The next lock call of their owner reports the loss.
     pub lost: HashSet<OwnedLocks>,
+    /// True if the session has ended, and the next session has these locks as lost ones.
+    pub are_collected: bool,
 }
 
 /// A session that begins, and the files that the service sends with its greeting.
