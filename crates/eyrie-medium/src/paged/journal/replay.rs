@@ -1,7 +1,7 @@
 //! Replay: reads the records of a journal, and writes their lines to the places of their pages. On a volume
 //! with checksums, a replay also writes the checksums of the listed pages to the checksum pages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use zerocopy::{FromBytes, IntoBytes};
@@ -59,14 +59,15 @@ fn take_entries(rest: &mut &[u8], count: u32, pages: u64) -> Option<Vec<FreshPag
     entries.iter().all(|entry| entry.page < pages).then_some(entries)
 }
 
-/// Returns the bytes of overflow pages. Returns `None` if one of the pages does not match its checksum, or if
-/// there are more pages than a record may have.
+/// Returns the bytes of overflow pages. Returns `None` if one of the pages does not match its checksum or is
+/// listed twice, or if there are more pages than a record may have.
 fn read_overflow(
     blocks: &dyn Blocks,
     anchor: &Anchor,
     overflow: &[FreshPage],
 ) -> io::Result<Option<Vec<u8>>> {
-    if overflow.len() as u64 > MAX_OVERFLOW_BYTES / PAGE_SIZE {
+    let pages: BTreeSet<u64> = overflow.iter().map(|entry| entry.page).collect();
+    if overflow.len() as u64 > MAX_OVERFLOW_BYTES / PAGE_SIZE || pages.len() < overflow.len() {
         return Ok(None);
     }
     let mut tail = Vec::new();
@@ -191,7 +192,7 @@ impl JournalReader<'_> {
     }
 }
 
-/// Reads the records of the journal, up to the first one that is not valid.
+/// Reads the records of the journal, up to the first one that is not valid, or to one that overflows.
 fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadRecord>> {
     let mut reader = JournalReader { blocks, anchor, from: 0, pages: Vec::new() };
     let mut records = Vec::new();
@@ -210,6 +211,9 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadReco
         let bytes = reader.get(at, head.bytes)?;
         let Some(found) = parse_record(blocks, bytes, anchor)? else { break };
         records.push(found);
+        if head.overflow > 0 {
+            break;
+        }
         at += head.bytes;
     }
     if broken(SafetyRule::ReplayGoesToTheLastRecord) {
