@@ -184,11 +184,18 @@ impl JournalReader<'_> {
     fn get(&mut self, at: u64, len: u64) -> io::Result<&mut [u8]> {
         if at < self.from || at + len > self.from + self.pages.as_bytes().len() as u64 {
             self.from = at - at % PAGE_SIZE;
-            let end = (at + len).next_multiple_of(PAGE_SIZE).max(self.from + TRANSFER_BYTES);
-            self.pages = page_buffer((end.min(self.anchor.journal_bytes) - self.from) as usize);
-            self.blocks.here().read(self.anchor.journal_start() + self.from, self.pages.as_mut_bytes())?;
+            let end = (at + len).next_multiple_of(PAGE_SIZE);
+            let ahead = end.max(self.from + TRANSFER_BYTES);
+            // The bytes after `end` may be older than the journal, and then nobody needs them.
+            self.read_to(ahead).or_else(|_| self.read_to(end))?;
         }
         Ok(&mut self.pages.as_mut_bytes()[(at - self.from) as usize..][..len as usize])
+    }
+
+    /// Reads the bytes from `self.from` to `end`, or to the end of the journal.
+    fn read_to(&mut self, end: u64) -> io::Result<()> {
+        self.pages = page_buffer((end.min(self.anchor.journal_bytes) - self.from) as usize);
+        self.blocks.here().read(self.anchor.journal_start() + self.from, self.pages.as_mut_bytes())
     }
 }
 
