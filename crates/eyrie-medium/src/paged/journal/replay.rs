@@ -16,7 +16,7 @@ use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
 use crate::paged::blocks::{Blocks, SECTOR};
 use crate::paged::buffer::{PageBytes, page_buffer};
-use crate::paged::checksums;
+use crate::paged::checksums::{self, Checksums};
 use crate::paged::places::Places;
 use crate::rules::{SafetyRule, broken};
 
@@ -131,7 +131,7 @@ pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(
         {
             records.pop();
         }
-        apply_before(blocks, anchor, records, &CutRecord::default()).map(drop)
+        apply_before(blocks, anchor, records, &CutRecord::default(), None).map(drop)
     };
     replayed().map_err(io_fault("replaying the journal"))
 }
@@ -140,7 +140,8 @@ pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(
 /// the same reason the last record counts even if the disk has damaged one of its fresh pages. `count` is the
 /// number of these records, and `next` is the record that the caller will write next. The caller has already
 /// written the fresh pages of `next` to their places, so this function applies no older lines to these pages.
-/// Returns the number of bytes that were written.
+/// If a checksum page cannot be read, the entries that are in `checksums` are written. Returns the number of
+/// bytes that were written.
 ///
 /// # Errors
 /// The disk's error. Another error if the disk does not return the records that were written.
@@ -149,12 +150,13 @@ pub(in crate::paged) fn replay_own(
     anchor: &Anchor,
     count: u64,
     next: &CutRecord,
+    checksums: &Checksums,
 ) -> io::Result<u64> {
     let records = read_records(blocks, anchor)?;
     if records.len() as u64 != count {
         return Err(io::Error::other("the journal does not read back as it was written"));
     }
-    apply_before(blocks, anchor, records, next)
+    apply_before(blocks, anchor, records, next, Some(checksums))
 }
 
 /// Applies `records`, but leaves out the lines of pages that are fresh in `next`. Returns the number of bytes
@@ -164,10 +166,11 @@ fn apply_before(
     anchor: &Anchor,
     mut records: Vec<ReadRecord>,
     next: &CutRecord,
+    known: Option<&Checksums>,
 ) -> io::Result<u64> {
     let fresh = if broken(SafetyRule::NextFreshPagesAreLeft) { Vec::new() } else { next.fresh.clone() };
     records.push(ReadRecord { fresh, changed: Vec::new(), changed_sums: Vec::new() });
-    apply(blocks, anchor.places(), &records)
+    apply(blocks, anchor.places(), &records, known)
 }
 
 /// A reader of the journal's bytes. It reads [`TRANSFER_BYTES`] at a time, or more for a longer record.
@@ -244,7 +247,12 @@ fn fresh_pages_are_whole(blocks: &dyn Blocks, anchor: &Anchor, record: &ReadReco
 
 /// Writes the lines of `records` to the places of their pages, and the checksums of their pages to the
 /// checksum pages, durably. Returns the number of bytes that were written.
-fn apply(blocks: &dyn Blocks, places: Places, records: &[ReadRecord]) -> io::Result<u64> {
+fn apply(
+    blocks: &dyn Blocks,
+    places: Places,
+    records: &[ReadRecord],
+    known: Option<&Checksums>,
+) -> io::Result<u64> {
     let mut pages: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
     for record in records {
         // The changes of a page are in the order of the records, so the lines of a later record overwrite
@@ -285,7 +293,7 @@ fn apply(blocks: &dyn Blocks, places: Places, records: &[ReadRecord]) -> io::Res
         }
         blocks.here().write(places.offset(number as usize), page.as_bytes())?;
     }
-    let of_sums = checksums::store(blocks, &sums.into_iter().collect::<Vec<_>>())?;
+    let of_sums = checksums::store(blocks, known, &sums.into_iter().collect::<Vec<_>>())?;
     blocks.here().flush()?;
     Ok(written + of_sums)
 }

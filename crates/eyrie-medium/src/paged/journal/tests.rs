@@ -345,8 +345,9 @@ fn replay_leaves_fresh_pages_of_the_next_record() {
     let mut next = CutRecord::default();
     disk.write(3 * PAGE_SIZE, &[0xdd; PAGE]).expect("room");
     next.fresh(3, &[0xdd; PAGE]);
-    replay_own(&disk, &anchor, 2, &next).expect_err("one record is missing");
-    let written = replay_own(&disk, &anchor, 1, &next).expect("the disk is sound");
+    let checksums = Checksums::new(anchor.places());
+    replay_own(&disk, &anchor, 2, &next, &checksums).expect_err("one record is missing");
+    let written = replay_own(&disk, &anchor, 1, &next, &checksums).expect("the disk is sound");
     assert_eq!(written, PAGE_SIZE, "only page 4 is written");
     let after = volume_bytes(&disk);
     assert!(after[3 * PAGE..4 * PAGE] == [0xdd; PAGE] && after[4 * PAGE..4 * PAGE + 64] == [0xee; 64]);
@@ -362,6 +363,7 @@ fn replay_of_own_records_keeps_one_with_a_damaged_fresh_page() {
     disk.write(anchor.volume_bytes, record.seal_whole(1).as_bytes()).expect("room");
     replay(&disk, &anchor).expect("the disk is sound");
     assert_eq!(volume_bytes(&disk)[4 * PAGE], 5, "another process may have been killed in the write");
-    replay_own(&disk, &anchor, 1, &CutRecord::default()).expect("the disk is sound");
+    let checksums = Checksums::new(anchor.places());
+    replay_own(&disk, &anchor, 1, &CutRecord::default(), &checksums).expect("the disk is sound");
     assert_eq!(volume_bytes(&disk)[4 * PAGE], 0xee);
 }
