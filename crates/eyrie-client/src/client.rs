@@ -1,7 +1,6 @@
 //! The engine of a client.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,14 +17,14 @@ use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{Error, ObjectId, Result};
 use eyrie_medium::epoch::pin_number;
 use eyrie_medium::rules::{SafetyRule, broken};
-use eyrie_medium::sync::{Mutex, ProcessLock, lock, sleep};
+use eyrie_medium::sync::{ProcessLock, lock, sleep};
 use eyrie_medium::{Addr, Fault, Medium, MediumKind, PageOwner, host};
 
 use crate::channel::{Called, Reply, ServiceRequest};
 use crate::log::ChangeLog;
 use crate::packet;
 use crate::protocol::{OUTCOME_MADE, OUTCOME_NOT_MADE, SentSession, ServiceCall, received_error};
-use crate::session::{self, PATIENCE, ServiceSession, SessionLocks, bad_answer, join, may_pass};
+use crate::session::{self, NoticeWaits, PATIENCE, ServiceSession, SessionLocks, bad_answer, join, may_pass};
 use crate::unsynced::UnsyncedChanges;
 
 /// Name of the socket of a service, in the directory of its volume.
@@ -77,10 +76,7 @@ pub struct Client {
     has_given_up: AtomicBool,
     /// Makes the watchers, whose notices come from the service.
     pub(crate) notices: Arc<Notices>,
-    /// Ids of the watchers for which a thread waits at the service.
-    pub(crate) fetching: Mutex<HashSet<u64>>,
-    /// For each watcher, the time at which it was last told that it misses notices.
-    pub(crate) losses: Mutex<HashMap<u64, Instant>>,
+    pub(crate) notice_waits: ArcSwap<NoticeWaits>,
     /// Counts the calls of `directory_changes` that met an exchange of the board, so that each of them
     /// returns another number.
     pub(crate) unique: AtomicU64,
@@ -137,8 +133,7 @@ impl Client {
             claims_of: AtomicU32::new(std::process::id()),
             has_given_up: AtomicBool::new(false),
             notices: Arc::default(),
-            fetching: Mutex::default(),
-            losses: Mutex::default(),
+            notice_waits: ArcSwap::from_pointee(NoticeWaits::new()),
             unique: AtomicU64::new(0),
             unsynced: UnsyncedChanges::default(),
             has_lost_logged: AtomicBool::new(false),
@@ -309,7 +304,8 @@ impl Client {
             return Err(bad_answer("the volume was resized or copied: open it again"));
         }
         let key = joined.session.key;
-        let was_killed = !self.board().is_saved() && !key.has_owner_of(ended);
+        let is_saved = self.board().is_saved();
+        let was_killed = !is_saved && !key.has_owner_of(ended);
         // The exchange of the board is the last step that can fail, because a later attempt needs the old
         // board to learn if the service was killed.
         if let Some(flags) = joined.flags {
@@ -321,7 +317,9 @@ impl Client {
         let replaced = self.board().replace(joined.board);
         self.exchanges.fetch_add(1, Ordering::SeqCst);
         replaced?;
-        if was_killed && self.is_on_disk() && !broken(SafetyRule::LostChangesAreNoted) {
+        if is_saved {
+            self.unsynced.save();
+        } else if was_killed && self.is_on_disk() && !broken(SafetyRule::LostChangesAreNoted) {
             self.unsynced.lose();
         }
         let before = self.session.swap(Arc::new(joined.session));
@@ -330,7 +328,8 @@ impl Client {
         }
         if !is_child {
             // A forked child has no locks, and a thread of its parent may have held the mutex at the fork.
-            let SessionLocks { held, lost } = std::mem::take(&mut *lock(&before.locks));
+            let collected = SessionLocks { are_collected: true, ..SessionLocks::default() };
+            let SessionLocks { held, lost, .. } = std::mem::replace(&mut *lock(&before.locks), collected);
             let held = held.into_iter().filter(|&(_, is_held)| is_held).map(|(locks, _)| locks);
             lock(&self.session.load().locks).lost.extend(held.chain(lost));
         }

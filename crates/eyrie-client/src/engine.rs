@@ -210,15 +210,21 @@ impl Engine for Client {
         let reply = self.call(ServiceCall::TryLock, id.raw(), 0, sent.as_bytes())?;
         let is_held = reply.answer.number != 0;
         self.has_locked.store(true, Ordering::Relaxed);
-        let session = self.session.load();
-        lock(&session.locks).held.insert(locked, is_held);
-        // Another thread may have joined the next session since the answer. That thread may have collected
-        // the locks of the old session before this lock was inserted.
-        let now = self.session.load();
-        if now.key != key && is_held {
-            lock(&now.locks).lost.insert(locked);
+        // Another thread may have joined the next session since the answer. The lock is then lost. It is
+        // noted in one session only, because a lost lock is reported once.
+        loop {
+            let session = self.session.load();
+            let mut locks = lock(&session.locks);
+            if locks.are_collected {
+                continue;
+            }
+            if session.key == key {
+                locks.held.insert(locked, is_held);
+            } else if is_held {
+                locks.lost.insert(locked);
+            }
+            return Ok(());
         }
-        Ok(())
     }
 
     fn end_wait(&self, waiter: &LockWaiter) {

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eyrie_engine::access::Credentials;
 use eyrie_engine::advisory::LockOwner;
@@ -70,6 +70,25 @@ pub struct SessionLocks {
     pub held: HashMap<OwnedLocks, bool>,
     /// Locks that have ended with an earlier session. The next lock call of their owner reports the loss.
     pub lost: HashSet<OwnedLocks>,
+    /// True if the session has ended, and the next session has these locks as lost ones.
+    pub are_collected: bool,
+}
+
+/// The waits of one process for notices. They outlive sessions, but not a fork, because threads of the parent
+/// may have waited, or may have held a lock, at the fork.
+pub struct NoticeWaits {
+    pub process: u32,
+    /// Ids of the watchers for which a thread waits at the service.
+    pub fetching: Mutex<HashSet<u64>>,
+    /// For each watcher, the time at which it was last told that it misses notices.
+    pub losses: Mutex<HashMap<u64, Instant>>,
+}
+
+impl NoticeWaits {
+    /// Makes the value of this process.
+    pub fn new() -> NoticeWaits {
+        NoticeWaits { process: std::process::id(), fetching: Mutex::default(), losses: Mutex::default() }
+    }
 }
 
 /// A session that begins, and the files that the service sends with its greeting.

@@ -50,6 +50,12 @@ impl UnsyncedChanges {
         }
     }
 
+    /// Notes that the service has saved the volume before its end, so all changes so far are durable. The
+    /// client does not have the session of the next service yet.
+    pub fn save(&self) {
+        self.durable.fetch_max(self.made(), Ordering::SeqCst);
+    }
+
     /// Returns the number of changes so far. A sync that begins now makes them durable.
     pub fn made(&self) -> u64 {
         self.made.load(Ordering::SeqCst)
@@ -92,6 +98,15 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(changes.synced(changes.made()).expect_err("a change is lost").errno(), Errno::IO);
         }
+    }
+
+    #[test]
+    fn kill_of_the_next_service_loses_no_saved_change() {
+        let changes = UnsyncedChanges::default();
+        changes.count(changes.kills());
+        changes.save();
+        changes.lose();
+        changes.synced(changes.made()).expect("the first service has saved the change");
     }
 
     #[test]

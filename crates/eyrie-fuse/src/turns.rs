@@ -48,7 +48,7 @@ struct State {
     calls: usize,
     /// Replies in a row after which a request was waiting.
     backlog: u32,
-    /// True when a thread has left, because the mount has ended. Then no thread stays parked.
+    /// True when a thread has left, usually because the mount has ended. Then no thread stays parked.
     ended: bool,
 }
 
@@ -68,7 +68,10 @@ struct TurnOfThread {
 
 impl Drop for TurnOfThread {
     fn drop(&mut self) {
-        self.turns.state().ended = true;
+        let mut state = self.turns.state();
+        state.readers -= 1;
+        state.busy -= usize::from(self.is_busy);
+        state.ended = true;
         self.turns.called.notify_all();
     }
 }
@@ -178,9 +181,13 @@ impl Turns {
         state.readers -= 1;
         state.parked += 1;
         loop {
-            if state.ended || state.calls > 0 {
-                // A call has made this thread a reader. After the end of the mount, the counts do not matter.
-                state.calls = state.calls.saturating_sub(1);
+            if state.calls > 0 {
+                // The call has counted this thread as a reader.
+                state.calls -= 1;
+                break;
+            }
+            if state.ended {
+                state.readers += 1;
                 break;
             }
             let waited = self.called.wait_timeout(state, CHECK_INTERVAL);
@@ -299,6 +306,23 @@ mod tests {
         // This thread, the only reader, is blocked now.
         program.write_all(b"r").expect("a request");
         second.recv_timeout(PATIENCE).expect("the second thread reads");
+    }
+
+    /// The other threads go on, as if the mount had not ended.
+    #[test]
+    fn counts_stay_right_after_a_thread_has_left() {
+        let (turns, _requests, _program) = turns();
+        let leaving = Arc::clone(&turns);
+        std::thread::spawn(move || leaving.begin_long()).join().expect("no panic");
+        turns.next();
+        let long = |turns: &Arc<Turns>| {
+            (0..3).for_each(|_| turns.next());
+            turns.begin_long();
+        };
+        thread(&turns, long).recv_timeout(PATIENCE).expect("the second thread goes on");
+        thread(&turns, long).recv_timeout(PATIENCE).expect("the third thread goes on");
+        let state = turns.state();
+        assert_eq!((state.readers, state.busy, state.parked), (3, 2, 0));
     }
 
     #[test]

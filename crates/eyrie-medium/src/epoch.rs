@@ -14,15 +14,16 @@
 //! A thread pins with one atomic addition, on a cache line that only this thread writes. (Threads without a
 //! slot share a cache line.) A guard that is held for a long time only delays the reuse of memory.
 
+mod watch;
+
 use std::cell::{Cell, UnsafeCell};
-use std::fs::File;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use crate::fault::Fault;
+pub use self::watch::{PinWatch, pins_file, watch_pins};
 use crate::rules::{SafetyRule, broken};
-use crate::shared::{SharedAccess, SharedMemory};
+use crate::shared::SharedMemory;
 use crate::sync::{interleave, thread_local, unpoisoned};
 
 /// Maximum number of threads with a slot. Further threads (the crowd) share one count.
@@ -89,7 +90,8 @@ impl WatchedPins {
 }
 
 static CLOCK: AtomicU64 = AtomicU64::new(2);
-/// True while a thread tries to advance the clock. Only this thread changes the noted counts (`at_start`).
+/// True while a thread tries to advance the clock, or adds a watched table. Only a thread that advances the
+/// clock changes the noted counts (`at_start`).
 static ADVANCING: AtomicBool = AtomicBool::new(false);
 /// The pins of this process. `None` if the host had no memory for them. All threads then share [`NO_TABLE`].
 static OWN: OnceLock<Option<WatchedPins>> = OnceLock::new();
@@ -377,64 +379,6 @@ pub fn thread_index() -> usize {
 /// count.
 pub fn used_slots() -> usize {
     own().map_or(0, |own| own.table.used())
-}
-
-/// Returns a file of the pins of this process. The process that owns a volume [watches](watch_pins) them
-/// while this process reads the volume.
-///
-/// # Errors
-/// [`Fault::Io`] if the host has no memory or no descriptor for the pins.
-pub fn pins_file() -> Result<File, Fault> {
-    let fault = |source| Fault::Io { what: "sharing the pins of this process".to_string(), source };
-    let file = own().and_then(|own| own.table.0.file());
-    file.ok_or_else(|| fault(std::io::ErrorKind::OutOfMemory.into()))?.try_clone().map_err(fault)
-}
-
-/// The watch over the pins of another process. A drop ends the watch. After the drop, the other process must
-/// not read the volumes of this process.
-#[must_use = "a watch ends when it is dropped"]
-pub struct PinWatch(Arc<WatchedPins>);
-
-/// Makes the clock of this process also wait for the pins of another process. `pins` is the file of these
-/// pins.
-///
-/// # Errors
-/// [`Fault::Io`] if the file is not that of the pins of a process, or the host refuses to map it.
-pub fn watch_pins(pins: File) -> Result<PinWatch, Fault> {
-    let memory = SharedMemory::map(pins.into(), TABLE_BYTES, SharedAccess::Read)?;
-    let watched = Arc::new(WatchedPins::new(memory));
-    let mut all = unpoisoned(WATCHED.lock());
-    all.push(Arc::clone(&watched));
-    OTHERS.store(all.len(), Ordering::SeqCst);
-    Ok(PinWatch(watched))
-}
-
-impl PinWatch {
-    /// Returns the file of the pins. All watches over one process have the same file.
-    pub fn file(&self) -> Option<&File> {
-        self.0.table.0.file()
-    }
-
-    /// True if a pin of the other process keeps the clock from advancing.
-    pub fn holds_back(&self) -> bool {
-        self.0.are_behind()
-    }
-
-    /// Returns the number of threads of the other process that hold a pin now.
-    pub fn pinned(&self) -> usize {
-        let table = &self.0.table;
-        let is_pinned = |&slot: &usize| table.count(slot).load(Ordering::Relaxed) % 2 == 1;
-        let crowd = table.words()[CROWD].load(Ordering::Relaxed) as usize;
-        (0..table.used()).filter(is_pinned).count().saturating_add(crowd)
-    }
-}
-
-impl Drop for PinWatch {
-    fn drop(&mut self) {
-        let mut all = unpoisoned(WATCHED.lock());
-        all.retain(|watched| !Arc::ptr_eq(watched, &self.0));
-        OTHERS.store(all.len(), Ordering::SeqCst);
-    }
 }
 
 /// The watched tables, locked by the thread that forks, until the fork is over.

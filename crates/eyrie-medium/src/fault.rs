@@ -63,7 +63,7 @@ pub enum Fault {
     /// A drain failed, so the volume accepts no change any more. A store to the page cache of another process
     /// also returns this error, and so does each commit of the engine after a panic inside a change.
     #[error(
-        "the volume's disk failed, so the volume is read-only: close it, repair the disk, and open it again"
+        "the volume accepts no changes now: close it, repair its disk if the disk failed, and open it again"
     )]
     ReadOnly,
     /// An Op needs more room in the journal than it has reserved, or it lends more pages to its cut than the

@@ -20,6 +20,8 @@ impl SearchableDirectory {
     /// the directory stays as it is.
     pub fn of_volume(volume: &Path, socket: &Path) -> io::Result<Option<SearchableDirectory>> {
         let directory = metadata(volume)?;
+        // The parent of a bare name would be an empty path.
+        let socket = std::path::absolute(socket)?;
         let parent = socket.parent().map(metadata).transpose()?;
         let is_inside =
             parent.is_some_and(|parent| (parent.dev(), parent.ino()) == (directory.dev(), directory.ino()));
@@ -37,5 +39,17 @@ impl Drop for SearchableDirectory {
         if let Err(error) = set_permissions(&self.path, self.before.clone()) {
             tracing::warn!(%error, path = %self.path.display(), "the directory of the volume keeps its mode");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_name_is_a_socket_in_the_working_directory() {
+        let volume = tempfile::tempdir().expect("room");
+        let searchable = SearchableDirectory::of_volume(volume.path(), Path::new("s.sock"));
+        assert!(searchable.expect("the directories exist").is_none(), "the socket is outside of the volume");
     }
 }

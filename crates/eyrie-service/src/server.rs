@@ -2,14 +2,15 @@
 
 mod expel;
 mod options;
+mod socket;
 mod turns;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
@@ -23,13 +24,12 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::sleep::{can_spin, processor, wait_for_socket};
 use eyrie_medium::{Fault, MediumKind, SharedPages};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
-};
+use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::expel::HeldPages;
 pub use self::options::ServeOptions;
+use self::socket::{SocketFile, listen_at};
 use self::turns::Turns;
 use crate::logs::Swept;
 use crate::reach::SearchableDirectory;
@@ -73,9 +73,10 @@ pub struct Service {
     /// The directory of the volume, if the admitted users need to search it. Its mode is restored before the
     /// engine releases the lock of the volume, also if the service never runs.
     directory: Option<SearchableDirectory>,
+    /// The file of the socket. It is removed before the engine releases the lock of the volume, too.
+    socket: SocketFile,
     engine: Scm,
     segment: File,
-    socket: PathBuf,
     listener: OwnedFd,
     poll: OwnedFd,
     stop: Arc<OwnedFd>,
@@ -101,25 +102,6 @@ fn fault(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
 
 fn io_fault(what: &str, source: io::Error) -> Error {
     Error::Fault(Fault::Io { what: what.to_owned(), source })
-}
-
-/// Makes the socket of a service. Removes the socket that a dead service has left.
-fn listen_at(path: &Path) -> Result<OwnedFd> {
-    let address = SocketAddrUnix::new(path).map_err(fault("naming the socket"))?;
-    let make = || {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(fault("making a socket"))
-    };
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    // This process has opened the volume, so no other service of the volume lives. But the socket may belong
-    // to a service of another volume.
-    if is_socket && connect(&make()?, &address) == Err(rustix::io::Errno::CONNREFUSED) {
-        std::fs::remove_file(path).map_err(|source| io_fault("removing an old socket", source))?;
-    }
-    let listener = make()?;
-    bind(&listener, &address).map_err(fault("binding the socket of the service"))?;
-    listen(&listener, BACKLOG).map_err(fault("listening at the socket"))?;
-    Ok(listener)
 }
 
 /// Returns a descriptor that can be closed when one is needed, or `None` if the host has none left.
@@ -166,7 +148,8 @@ impl Service {
         let engine = engine.closed_on_drop();
         // The number of the owner is read now, because the page of this number may be unreadable later.
         let owner = engine.volume().owner_number()?;
-        let listener = listen_at(socket)?;
+        // The file is declared after the engine, so an error removes it before it drops the engine.
+        let (listener, file) = listen_at(socket)?;
         // A session has up to six descriptors, and the usual limit is 1024.
         let limit = getrlimit(Resource::Nofile);
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -182,7 +165,7 @@ impl Service {
         Ok(Service {
             engine,
             segment,
-            socket: socket.to_owned(),
+            socket: file,
             listener,
             poll,
             stop: Arc::new(stop),
@@ -207,7 +190,7 @@ impl Service {
 
     /// Returns the path of the socket.
     pub fn socket(&self) -> &Path {
-        &self.socket
+        self.socket.path()
     }
 
     /// True if the open of the volume had to recover it.
@@ -221,7 +204,7 @@ impl Service {
     /// `Fault` if the host fails or the volume cannot be saved.
     pub fn run(mut self) -> Result<()> {
         let served = self.serve();
-        let _ = std::fs::remove_file(&self.socket);
+        self.socket.remove();
         let numbers: Vec<u64> = self.sessions.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.end(number));
         let Service { mut engine, directory, requests, .. } = self;

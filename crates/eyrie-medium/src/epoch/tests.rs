@@ -40,3 +40,19 @@ fn regression_forked_child_can_watch_pins() {
     });
     assert!(can_watch.expect("the host can fork"), "the child hangs");
 }
+
+/// An advance that began before the watch does not note the counts of the new table.
+#[test]
+fn watch_waits_for_the_end_of_an_advance() {
+    let pins = pins_file().expect("the host has memory");
+    while ADVANCING.swap(true, Ordering::Acquire) {}
+    let waits = std::thread::scope(|scope| {
+        let watching = scope.spawn(|| watch_pins(pins).map(drop));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let waits = !watching.is_finished();
+        ADVANCING.store(false, Ordering::Release);
+        watching.join().expect("no panic").expect("the pins can be mapped");
+        waits
+    });
+    assert!(waits, "the watch began within an advance");
+}

@@ -148,10 +148,7 @@ impl Checksums {
         }
         let mut pages = page_buffer(changed.len() * PAGE);
         for (&chunk, page) in changed.iter().zip(&mut pages) {
-            let entries = &self.entries[chunk * CHUNK_PAGES..];
-            for (bytes, entry) in page.0.as_chunks_mut().0.iter_mut().zip(entries) {
-                *bytes = entry.load(Ordering::Relaxed).to_le_bytes();
-            }
+            *page = self.known_page(chunk);
         }
         let ranges: Vec<(u64, &[u8])> = changed
             .iter()
@@ -168,6 +165,16 @@ impl Checksums {
         Ok((ranges.len() * PAGE) as u64)
     }
 
+    /// Returns the checksum page of a chunk with the known entries, and zeros.
+    fn known_page(&self, chunk: usize) -> PageBytes {
+        let mut page = PageBytes([0; PAGE]);
+        let entries = &self.entries[chunk * CHUNK_PAGES..];
+        for (bytes, entry) in page.0.as_chunks_mut().0.iter_mut().zip(entries) {
+            *bytes = entry.load(Ordering::Relaxed).to_le_bytes();
+        }
+        page
+    }
+
     /// Notes that the disk has every entry that was newer in memory, because a replay has written them.
     pub(super) fn written(&self) {
         self.lock().clear();
@@ -182,15 +189,16 @@ fn read(blocks: &dyn Blocks, chunk: usize) -> io::Result<PageBytes> {
 }
 
 /// Changes entries on the disk, without a flush. `sums` has pairs of a page and its CRC-32C, in ascending
-/// order of the pages. A checksum page that cannot be read is written with these entries and zeros. Returns
-/// the number of bytes that were written.
-pub(super) fn store(blocks: &dyn Blocks, sums: &[(u64, u32)]) -> io::Result<u64> {
+/// order of the pages. A checksum page that cannot be read is written with these entries, the entries that
+/// are `known` in memory, and zeros. Returns the number of bytes that were written.
+pub(super) fn store(blocks: &dyn Blocks, known: Option<&Checksums>, sums: &[(u64, u32)]) -> io::Result<u64> {
     let mut written = 0;
     let chunk_of = |page: u64| page as usize / CHUNK_PAGES;
     for sums in sums.chunk_by(|a, b| chunk_of(a.0) == chunk_of(b.0)) {
         let chunk = chunk_of(sums[0].0);
         let found = (0..ATTEMPTS).find_map(|_| read(blocks, chunk).ok());
-        let mut page = found.unwrap_or(PageBytes([0; PAGE]));
+        let in_memory = || known.map_or(PageBytes([0; PAGE]), |known| known.known_page(chunk));
+        let mut page = found.unwrap_or_else(in_memory);
         for &(number, checksum) in sums {
             page.0.as_chunks_mut().0[number as usize % CHUNK_PAGES] = entry(checksum).to_le_bytes();
         }

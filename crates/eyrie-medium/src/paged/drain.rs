@@ -468,8 +468,9 @@ impl Pager {
     /// that are fresh in `next`, because newer bytes of these pages are in their places already. `next` is
     /// the record that the caller writes next. It is empty if no record follows.
     fn replay_journal(&self, state: &DrainState, next: &CutRecord) -> io::Result<()> {
-        self.counts.wrote_bytes(replay_own(&*self.blocks, &state.anchor, state.sequence - 1, next)?);
-        self.checksums.written();
+        let (count, checksums) = (state.sequence - 1, &self.checksums);
+        self.counts.wrote_bytes(replay_own(&*self.blocks, &state.anchor, count, next, checksums)?);
+        checksums.written();
         Ok(())
     }
 

@@ -171,6 +171,28 @@ fn unreadable_checksum_page_is_written_anew() {
     drop(medium);
 }
 
+/// A drain replays the journal, because its record overflows, and stores the checksums of the pages from 1100
+/// to 1499. Memory has the other entries of the unreadable checksum page.
+#[test]
+fn replay_by_a_drain_keeps_known_entries_of_an_unreadable_checksum_page() {
+    let disk = checked_disk();
+    let medium = open_many(&disk);
+    assert_eq!(read(&medium, 1024).expect("it matches"), 0);
+    disk.make_bad(SECOND_CHECKSUM_PAGE, true);
+    {
+        let _gate = medium.enter_with(|| u64::MAX).expect("open");
+        medium.lend(addr(2050 * 4096), 450 * 4096).expect("in range");
+        for page in 1100..1500 {
+            let bytes: Vec<u8> = (0..4096).map(|at| (at % 251) as u8 + 1).collect();
+            let _ = medium.barrier(medium.write(addr(page * 4096), &bytes).expect("in range"));
+        }
+    }
+    medium.drain().expect("drained");
+    disk.make_bad(SECOND_CHECKSUM_PAGE, false);
+    // The lent pages are free, and may have any bytes.
+    assert!(scrubbed(&open_many(&disk)).iter().all(|page| *page >= 2050));
+}
+
 /// The entry of page 100 is in the first checksum page, which lies after the two superblocks.
 #[test]
 fn damaged_entry_is_an_error_of_its_page() {

@@ -167,6 +167,27 @@ fn unreadable_page_fails_its_call_only() {
     assert!(is_full_of(&open(&disk.power_failure(|| false)), 10..13, 2));
 }
 
+/// One read asks for the whole journal, although its record takes one sector. The journal begins after the
+/// pages of the volume.
+#[test]
+fn unreadable_page_behind_the_records_does_not_hinder_an_open() {
+    let disk = disk();
+    let medium = quiet(&disk);
+    set(&medium, 8192, 7);
+    medium.drain().expect("drained");
+    for bad in [PAGES + 1, PAGES + 255] {
+        let after = disk.power_failure(|| false);
+        after.make_bad(bad, true);
+        assert_eq!(word(&open(&after), 8192), 7, "page {bad}");
+    }
+    // A record that cannot be read may be durable, so an open must not ignore it.
+    let after = disk.power_failure(|| false);
+    after.make_bad(PAGES, true);
+    assert!(matches!(Medium::paged(Arc::new(after.clone()), options(PAGES)), Err(Fault::Io { .. })));
+    after.make_bad(PAGES, false);
+    assert_eq!(word(&open(&after), 8192), 7);
+}
+
 #[test]
 fn full_disk_refuses_to_provision() {
     let disk = disk();

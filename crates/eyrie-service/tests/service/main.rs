@@ -553,6 +553,18 @@ fn socket_of_a_dead_service_is_replaced() {
 }
 
 #[test]
+fn service_that_never_runs_leaves_no_socket() {
+    let place = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = place.path().join("volume");
+    Volume::create(&path, 8 << 20).unwrap().close().unwrap();
+    let socket = place.path().join("socket");
+    let service = Service::start(&path, &socket, ServeOptions::default()).unwrap();
+    assert!(socket.exists());
+    drop(service);
+    assert!(!socket.exists());
+}
+
+#[test]
 fn regression_path_at_a_directory_that_died_with_its_service_is_estale() {
     let mut served = Served::new(64 << 20);
     let files = served.files();

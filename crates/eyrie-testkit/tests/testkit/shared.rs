@@ -4,15 +4,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use eyrie::{
-    AccessRules, AccessTimes, Credentials, MediumChoice, OpenFlags, Posix, PosixClones, PosixExt, Pxfs,
-    Volume, Whence,
+    AccessRules, AccessTimes, Credentials, LockKind, LockWait, MediumChoice, OpenFlags, Posix, PosixClones,
+    PosixExt, PosixLocks, Pxfs, RangeOwner, Volume, Whence,
 };
 use eyrie_client::Client;
 use eyrie_engine::access::Requester;
 use eyrie_engine::scm::Scm;
-use eyrie_engine::{Applied, Engine, Error, Op, Owner, Result, Time, forward_calls};
+use eyrie_engine::{Applied, Engine, Error, Notice, Op, Owner, Result, Time, forward_calls};
 use eyrie_medium::{Medium, in_forked_child};
 use eyrie_sim::explore::fixed_options;
 use eyrie_testkit::posix::{
@@ -167,6 +168,50 @@ fn join_in_child(medium: MediumChoice) {
     });
     let report = Volume::open(place.path().join("volume")).expect("sound").check().expect("sound");
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
+}
+
+/// A thread of the parent waits for notices of the same watcher at the fork.
+#[test]
+fn forked_child_gets_notices_by_its_own_session() {
+    served(8 << 20, MediumChoice::Auto, |socket| {
+        let client = Client::connect(socket, false).expect("a session");
+        let watcher = client.watch(10).expect("a client has watchers");
+        let told = std::thread::scope(|scope| {
+            scope.spawn(|| client.next_notice(&watcher, Duration::from_secs(3600)));
+            std::thread::sleep(Duration::from_millis(100));
+            let told = in_forked_child(|| {
+                client.next_notice(&watcher, Duration::from_secs(10)) == Some(Notice::Everything)
+            });
+            client.stop_watch(&watcher);
+            told
+        });
+        assert!(told.expect("a child"), "the child gets no notice");
+    });
+}
+
+#[test]
+fn lock_of_a_forked_child_has_its_process_id() {
+    served(8 << 20, MediumChoice::Auto, |socket| {
+        let files = || {
+            let client = Client::connect(socket, false).expect("a session");
+            Pxfs::new(Arc::new(client), Credentials::of_process())
+        };
+        let of_parent = files();
+        of_parent.write("/egg", "blue").expect("room");
+        let egg = of_parent.open_file("/egg").expect("there");
+        let is_right = in_forked_child(|| {
+            let (shared, whole) = (Some(LockKind::Shared), (0, 0));
+            let owner = RangeOwner::Process;
+            let locked = of_parent.set_range_lock(egg.handle(), owner, whole, shared, LockWait::NO);
+            let other = files();
+            let seen = other
+                .open_file("/egg")
+                .and_then(|egg| other.find_range_lock(egg.handle(), owner, whole, LockKind::Exclusive));
+            let process = seen.ok().flatten().and_then(|lock| lock.process);
+            locked.is_ok() && process == Some(std::process::id().into())
+        });
+        assert!(is_right.expect("a child"));
+    });
 }
 
 #[test]

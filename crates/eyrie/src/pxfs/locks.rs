@@ -74,7 +74,8 @@ fn open_file(handle: &Handle) -> LockOwner {
 impl<E: Engine> AsUser<'_, E> {
     /// Returns the process as an owner of locks.
     fn lock_process(&self) -> LockOwner {
-        LockOwner::local(OwnerClass::Process, self.shared.lock_process)
+        let number = self.shared.lock_process.unwrap_or_else(|| std::process::id().into());
+        LockOwner::local(OwnerClass::Process, number)
     }
 
     fn lock_owner(&self, handle: &Handle, owner: RangeOwner) -> LockOwner {

@@ -82,8 +82,9 @@ struct Shared<E: Engine> {
     /// A number that identifies this file system in the caches of the process.
     instance: u64,
     clock: Clock,
-    /// Number of the process that owns the range locks.
-    lock_process: u64,
+    /// Number of the process that owns the range locks. `None` stands for the id of the calling process. A
+    /// forked child has another id than its parent.
+    lock_process: Option<u64>,
 }
 
 /// Returns a number that no other file system of the process has had.
@@ -103,7 +104,7 @@ impl<E: Engine> Pxfs<E> {
     /// ```
     pub fn new(engine: Arc<E>, credentials: Credentials) -> Pxfs<E> {
         let (instance, clock) = (next_instance(), Clock::System);
-        let (rules, lock_process) = (AccessRules::default(), std::process::id().into());
+        let (rules, lock_process) = (AccessRules::default(), None);
         let (access_times, short_writes) = (AccessTimes::default(), false);
         Pxfs::over(Shared {
             engine,
@@ -158,7 +159,7 @@ impl<E: Engine> Pxfs<E> {
     /// ```
     #[must_use]
     pub fn with_lock_process(&self, number: u64) -> Pxfs<E> {
-        Pxfs::over(Shared { lock_process: number, ..self.shared.copy() })
+        Pxfs::over(Shared { lock_process: Some(number), ..self.shared.copy() })
     }
 
     /// Returns the same file system with `clock` as the source of time stamps, in place of the clocks of the

@@ -21,6 +21,11 @@
 //! replay writes its lines to their pages. A second replay has the same result as the first. Each line comes
 //! from the last record that has this line. If a later record lists a page as fresh, replay ignores the older
 //! lines of the page and keeps the bytes in its place.
+//!
+//! A replay fails if the disk cannot read a record, the place after the last record, or a page that a record
+//! lists. The unreadable sector may belong to a durable record, and a later attempt may read it. So the
+//! journal does not end there, as it does at a wrong checksum. Read errors elsewhere in the journal do not
+//! matter.
 
 mod anchor;
 pub(crate) mod layout;

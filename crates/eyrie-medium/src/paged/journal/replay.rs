@@ -1,7 +1,7 @@
 //! Replay: reads the records of a journal, and writes their lines to the places of their pages. On a volume
 //! with checksums, a replay also writes the checksums of the listed pages to the checksum pages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use zerocopy::{FromBytes, IntoBytes};
@@ -16,7 +16,7 @@ use crate::addr::PAGE_SIZE;
 use crate::fault::Fault;
 use crate::paged::blocks::{Blocks, SECTOR};
 use crate::paged::buffer::{PageBytes, page_buffer};
-use crate::paged::checksums;
+use crate::paged::checksums::{self, Checksums};
 use crate::paged::places::Places;
 use crate::rules::{SafetyRule, broken};
 
@@ -59,14 +59,15 @@ fn take_entries(rest: &mut &[u8], count: u32, pages: u64) -> Option<Vec<FreshPag
     entries.iter().all(|entry| entry.page < pages).then_some(entries)
 }
 
-/// Returns the bytes of overflow pages. Returns `None` if one of the pages does not match its checksum, or if
-/// there are more pages than a record may have.
+/// Returns the bytes of overflow pages. Returns `None` if one of the pages does not match its checksum or is
+/// listed twice, or if there are more pages than a record may have.
 fn read_overflow(
     blocks: &dyn Blocks,
     anchor: &Anchor,
     overflow: &[FreshPage],
 ) -> io::Result<Option<Vec<u8>>> {
-    if overflow.len() as u64 > MAX_OVERFLOW_BYTES / PAGE_SIZE {
+    let pages: BTreeSet<u64> = overflow.iter().map(|entry| entry.page).collect();
+    if overflow.len() as u64 > MAX_OVERFLOW_BYTES / PAGE_SIZE || pages.len() < overflow.len() {
         return Ok(None);
     }
     let mut tail = Vec::new();
@@ -130,7 +131,7 @@ pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(
         {
             records.pop();
         }
-        apply_before(blocks, anchor, records, &CutRecord::default()).map(drop)
+        apply_before(blocks, anchor, records, &CutRecord::default(), None).map(drop)
     };
     replayed().map_err(io_fault("replaying the journal"))
 }
@@ -139,7 +140,8 @@ pub(in crate::paged) fn replay(blocks: &dyn Blocks, anchor: &Anchor) -> Result<(
 /// the same reason the last record counts even if the disk has damaged one of its fresh pages. `count` is the
 /// number of these records, and `next` is the record that the caller will write next. The caller has already
 /// written the fresh pages of `next` to their places, so this function applies no older lines to these pages.
-/// Returns the number of bytes that were written.
+/// If a checksum page cannot be read, the entries that are in `checksums` are written. Returns the number of
+/// bytes that were written.
 ///
 /// # Errors
 /// The disk's error. Another error if the disk does not return the records that were written.
@@ -148,12 +150,13 @@ pub(in crate::paged) fn replay_own(
     anchor: &Anchor,
     count: u64,
     next: &CutRecord,
+    checksums: &Checksums,
 ) -> io::Result<u64> {
     let records = read_records(blocks, anchor)?;
     if records.len() as u64 != count {
         return Err(io::Error::other("the journal does not read back as it was written"));
     }
-    apply_before(blocks, anchor, records, next)
+    apply_before(blocks, anchor, records, next, Some(checksums))
 }
 
 /// Applies `records`, but leaves out the lines of pages that are fresh in `next`. Returns the number of bytes
@@ -163,10 +166,11 @@ fn apply_before(
     anchor: &Anchor,
     mut records: Vec<ReadRecord>,
     next: &CutRecord,
+    known: Option<&Checksums>,
 ) -> io::Result<u64> {
     let fresh = if broken(SafetyRule::NextFreshPagesAreLeft) { Vec::new() } else { next.fresh.clone() };
     records.push(ReadRecord { fresh, changed: Vec::new(), changed_sums: Vec::new() });
-    apply(blocks, anchor.places(), &records)
+    apply(blocks, anchor.places(), &records, known)
 }
 
 /// A reader of the journal's bytes. It reads [`TRANSFER_BYTES`] at a time, or more for a longer record.
@@ -183,15 +187,22 @@ impl JournalReader<'_> {
     fn get(&mut self, at: u64, len: u64) -> io::Result<&mut [u8]> {
         if at < self.from || at + len > self.from + self.pages.as_bytes().len() as u64 {
             self.from = at - at % PAGE_SIZE;
-            let end = (at + len).next_multiple_of(PAGE_SIZE).max(self.from + TRANSFER_BYTES);
-            self.pages = page_buffer((end.min(self.anchor.journal_bytes) - self.from) as usize);
-            self.blocks.here().read(self.anchor.journal_start() + self.from, self.pages.as_mut_bytes())?;
+            let end = (at + len).next_multiple_of(PAGE_SIZE);
+            let ahead = end.max(self.from + TRANSFER_BYTES);
+            // The bytes after `end` may be older than the journal, and then nobody needs them.
+            self.read_to(ahead).or_else(|_| self.read_to(end))?;
         }
         Ok(&mut self.pages.as_mut_bytes()[(at - self.from) as usize..][..len as usize])
     }
+
+    /// Reads the bytes from `self.from` to `end`, or to the end of the journal.
+    fn read_to(&mut self, end: u64) -> io::Result<()> {
+        self.pages = page_buffer((end.min(self.anchor.journal_bytes) - self.from) as usize);
+        self.blocks.here().read(self.anchor.journal_start() + self.from, self.pages.as_mut_bytes())
+    }
 }
 
-/// Reads the records of the journal, up to the first one that is not valid.
+/// Reads the records of the journal, up to the first one that is not valid, or to one that overflows.
 fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadRecord>> {
     let mut reader = JournalReader { blocks, anchor, from: 0, pages: Vec::new() };
     let mut records = Vec::new();
@@ -210,6 +221,9 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadReco
         let bytes = reader.get(at, head.bytes)?;
         let Some(found) = parse_record(blocks, bytes, anchor)? else { break };
         records.push(found);
+        if head.overflow > 0 {
+            break;
+        }
         at += head.bytes;
     }
     if broken(SafetyRule::ReplayGoesToTheLastRecord) {
@@ -233,7 +247,12 @@ fn fresh_pages_are_whole(blocks: &dyn Blocks, anchor: &Anchor, record: &ReadReco
 
 /// Writes the lines of `records` to the places of their pages, and the checksums of their pages to the
 /// checksum pages, durably. Returns the number of bytes that were written.
-fn apply(blocks: &dyn Blocks, places: Places, records: &[ReadRecord]) -> io::Result<u64> {
+fn apply(
+    blocks: &dyn Blocks,
+    places: Places,
+    records: &[ReadRecord],
+    known: Option<&Checksums>,
+) -> io::Result<u64> {
     let mut pages: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
     for record in records {
         // The changes of a page are in the order of the records, so the lines of a later record overwrite
@@ -274,7 +293,7 @@ fn apply(blocks: &dyn Blocks, places: Places, records: &[ReadRecord]) -> io::Res
         }
         blocks.here().write(places.offset(number as usize), page.as_bytes())?;
     }
-    let of_sums = checksums::store(blocks, &sums.into_iter().collect::<Vec<_>>())?;
+    let of_sums = checksums::store(blocks, known, &sums.into_iter().collect::<Vec<_>>())?;
     blocks.here().flush()?;
     Ok(written + of_sums)
 }

@@ -214,6 +214,31 @@ fn torn_overflow_voids_its_record() {
     }
 }
 
+/// Returns the volume after the replay of two records: one that lists this overflow, and one without any.
+fn replayed_after_an_overflow(overflow: &[usize]) -> Vec<u8> {
+    let mut records = [CutRecord::default(), CutRecord::default()];
+    records[0].changed(3, 1, &[0xee; PAGE]);
+    records[1].changed(4, 1, &[0xee; PAGE]);
+    // The whole body of the first record is in the journal. Each page is filled with its number plus one.
+    let overflow: Vec<_> = overflow.iter().map(|&page| (page, PageBytes([page as u8 + 1; PAGE]))).collect();
+    let sealed = [records[0].seal(ID, 1, PAGE_SIZE, &overflow), records[1].seal_whole(2)].concat();
+    volume_bytes(&replayed(&sealed))
+}
+
+#[test]
+fn journal_ends_with_a_record_that_overflows() {
+    let changed = |bytes: &[u8]| [3, 4].map(|page| bytes[page * PAGE] == 0xee);
+    assert_eq!(changed(&replayed_after_an_overflow(&[])), [true, true]);
+    assert_eq!(changed(&replayed_after_an_overflow(&[12, 13])), [true, false]);
+}
+
+/// Without this check, a small journal could name one page any number of times, and a replay would take a
+/// page of memory each time.
+#[test]
+fn overflow_with_a_page_twice_voids_its_record() {
+    assert!(replayed_after_an_overflow(&[12, 13, 12]) == volume_bytes(&volume().0));
+}
+
 #[test]
 fn record_without_enough_lent_pages_is_known() {
     let mut record = CutRecord::default();
@@ -320,8 +345,9 @@ fn replay_leaves_fresh_pages_of_the_next_record() {
     let mut next = CutRecord::default();
     disk.write(3 * PAGE_SIZE, &[0xdd; PAGE]).expect("room");
     next.fresh(3, &[0xdd; PAGE]);
-    replay_own(&disk, &anchor, 2, &next).expect_err("one record is missing");
-    let written = replay_own(&disk, &anchor, 1, &next).expect("the disk is sound");
+    let checksums = Checksums::new(anchor.places());
+    replay_own(&disk, &anchor, 2, &next, &checksums).expect_err("one record is missing");
+    let written = replay_own(&disk, &anchor, 1, &next, &checksums).expect("the disk is sound");
     assert_eq!(written, PAGE_SIZE, "only page 4 is written");
     let after = volume_bytes(&disk);
     assert!(after[3 * PAGE..4 * PAGE] == [0xdd; PAGE] && after[4 * PAGE..4 * PAGE + 64] == [0xee; 64]);
@@ -337,6 +363,7 @@ fn replay_of_own_records_keeps_one_with_a_damaged_fresh_page() {
     disk.write(anchor.volume_bytes, record.seal_whole(1).as_bytes()).expect("room");
     replay(&disk, &anchor).expect("the disk is sound");
     assert_eq!(volume_bytes(&disk)[4 * PAGE], 5, "another process may have been killed in the write");
-    replay_own(&disk, &anchor, 1, &CutRecord::default()).expect("the disk is sound");
+    let checksums = Checksums::new(anchor.places());
+    replay_own(&disk, &anchor, 1, &CutRecord::default(), &checksums).expect("the disk is sound");
     assert_eq!(volume_bytes(&disk)[4 * PAGE], 0xee);
 }
