@@ -16,8 +16,8 @@ const FIRST_BUFFER: usize = 256;
 const SLACK: usize = 32;
 /// Maximum number of bytes that `PosixExt::copy` reads and writes at a time.
 const COPY_PART: usize = 1 << 20;
-/// Least number of bytes of the buffer of `PosixExt::copy`. The size of the file is only a hint, and a read of
-/// some files of `/proc` returns bytes only at offset 0, so the first read needs room for all of them.
+/// Least number of bytes of the buffer of `PosixExt::copy`. The size of the file is only a hint. Some files
+/// of `/proc` return bytes only at offset 0, so the first read needs room for all of them.
 const LEAST_COPY_PART: usize = 1 << 16;
 /// Maximum number of symbolic links that `PosixExt::canonicalize` follows, as in the calls of Linux.
 const LINKS_MAX: u32 = 40;
