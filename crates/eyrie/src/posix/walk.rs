@@ -509,7 +509,7 @@ mod tests {
     #[test]
     fn new_directory_with_an_old_inode_number_is_entered() {
         let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
-        let volume = Volume::create(place.path().join("nest"), 64 << 20).expect("a volume");
+        let volume = Volume::create(place.path().join("nest"), 256 << 20).expect("a volume");
         let files = volume.files(Credentials::root());
         let inode = |path: &str| files.stat(path.into()).expect("there").inode;
         files.create_dir_all("/t/a").expect("room");
@@ -520,7 +520,7 @@ mod tests {
         assert!(walk.by_ref().any(left));
         files.remove_dir("/t/a").expect("empty");
         volume.trim().expect("sound");
-        let made = (0..1000).any(|number| {
+        let made = (0..10_000).any(|number| {
             let path = format!("/t/b/{number}");
             files.create_dir(&path).expect("room");
             inode(&path) == old
