@@ -89,11 +89,12 @@ impl QuotaLimit {
         change > 0 && (self.hard != 0 && after > self.hard || self.soft != 0 && after > self.soft && is_late)
     }
 
-    /// Begins the grace time if usage is above the soft limit, and ends it otherwise.
-    fn update_deadline(&mut self, usage: u64, grace: u64, now: Time) {
+    /// Begins the grace time if usage is above the soft limit, and ends it otherwise. Without `now`, no grace
+    /// time begins.
+    fn update_deadline(&mut self, usage: u64, grace: u64, now: Option<Time>) {
         if self.soft == 0 || usage <= self.soft {
             self.deadline = 0;
-        } else if self.deadline == 0 {
+        } else if let (0, Some(now)) = (self.deadline, now) {
             self.deadline = now.seconds.saturating_add_unsigned(grace);
         }
     }
@@ -239,8 +240,9 @@ impl QuotaTable {
         self.limits.iter().map(|(id, limits)| (*id, *limits))
     }
 
-    /// Begins or ends the grace times of an account. Returns true if a deadline has changed.
-    pub(crate) fn update_deadlines(&mut self, id: QuotaId, usage: QuotaUsage, now: Time) -> bool {
+    /// Begins or ends the grace times of an account. Without `now`, no grace time begins. Returns true if a
+    /// deadline has changed.
+    pub(crate) fn update_deadlines(&mut self, id: QuotaId, usage: QuotaUsage, now: Option<Time>) -> bool {
         let Some(limits) = self.limits.get_mut(&id) else { return false };
         let before = *limits;
         limits.bytes.update_deadline(usage.bytes, self.bytes_grace, now);

@@ -10,7 +10,7 @@ use eyrie_engine::salvage::{self, Salvaged};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::{MediumChoice, Options};
 use eyrie_engine::{Engine, Time, check};
-use eyrie_medium::{PAGE_SIZE, PagedOptions};
+use eyrie_medium::{Addr, PAGE_SIZE, PagedOptions};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::stamps::coarse_time;
@@ -22,7 +22,7 @@ const GROWTH_DIVISOR: u64 = 4;
 /// Bytes of the smallest volume that can be made.
 const MIN_BYTES: u64 = 1 << 20;
 /// Maximum number of attempts, with growing sizes. The last attempt makes a volume of about twice the size of
-/// the damaged one.
+/// the damaged one, at most 1 TiB.
 const TRIES: u32 = 4;
 
 /// Options for repairing a volume.
@@ -247,6 +247,13 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Returns the size of the attempt after that with a volume of `bytes`. Returns `None` if no volume can be
+/// larger.
+fn larger(bytes: u64) -> Option<u64> {
+    let more = bytes + (bytes / GROWTH_DIVISOR).next_multiple_of(PAGE_SIZE);
+    (bytes < Addr::MAX_OFFSET).then(|| more.min(Addr::MAX_OFFSET))
+}
+
 /// Makes a sound volume at `place` from the readable parts of `source`. After an error, removes the volume
 /// that this function has made.
 fn build(
@@ -257,14 +264,15 @@ fn build(
 ) -> Result<Salvaged> {
     // The size that the damaged volume states may be less than the size of the smallest volume.
     let mut bytes = source.geometry().volume_bytes().max(MIN_BYTES);
-    for attempt in 0..TRIES {
+    for attempt in 1..=TRIES {
+        let next = larger(bytes).filter(|_| attempt < TRIES);
         let engine = make(source, place, bytes, medium, paged)?;
         let filled = fill(source, engine, place);
         match filled {
             Ok(salvaged) if !salvaged.is_full && !salvaged.is_full_of_copies => return Ok(salvaged),
             // After damage many files may share the same bytes, so their copies may not fit in a volume of
             // any size. The losses then name the copies that are missing.
-            Ok(salvaged) if !salvaged.is_full && attempt + 1 == TRIES => return Ok(salvaged),
+            Ok(salvaged) if !salvaged.is_full && next.is_none() => return Ok(salvaged),
             // The new volume was too small. Copies are made in another order than the originals and may need
             // more space, and bytes that two objects share are copied twice.
             Ok(_) => fs::remove_dir_all(place).map_err(|error| of_host(place, &error))?,
@@ -274,7 +282,8 @@ fn build(
                 return Err(error);
             }
         }
-        bytes += (bytes / GROWTH_DIVISOR).next_multiple_of(PAGE_SIZE);
+        let Some(next) = next else { break };
+        bytes = next;
     }
     let why = "not enough room for the new volume: make room on the host, or name another directory for it";
     Err(Error::with_reason(Errno::NOSPC, "repair volume", why).at(place))
@@ -361,6 +370,13 @@ fn swap(path: &Path, made: &Path, kept: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attempts_stop_at_the_largest_volume() {
+        assert_eq!(larger(MIN_BYTES), Some(MIN_BYTES + (MIN_BYTES / 4)));
+        assert_eq!(larger(900 << 30), Some(1 << 40));
+        assert_eq!(larger(1 << 40), None);
+    }
 
     #[test]
     fn refused_change_of_names_leaves_the_damaged_volume_as_it_was() {

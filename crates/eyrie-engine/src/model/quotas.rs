@@ -71,7 +71,7 @@ impl ModelState {
         let Some(mut limits) = self.limits.take() else { return };
         let ids: Vec<QuotaId> = limits.accounts().map(|(id, _)| id).collect();
         for id in ids {
-            limits.update_deadlines(id, self.usage(id), now);
+            limits.update_deadlines(id, self.usage(id), Some(now));
         }
         self.limits = Some(limits);
     }

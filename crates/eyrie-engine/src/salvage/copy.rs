@@ -44,23 +44,37 @@ impl Salvage<'_> {
     /// Creates an object that is not a directory, with all its readable bytes. Returns its id.
     ///
     /// # Errors
-    /// Errors of the new volume. `Invalid` if the target of a symbolic link cannot be read, or if the number
-    /// of a device is damaged.
+    /// Errors of the new volume, which then has no part of the object. `Invalid` if the target of a symbolic
+    /// link cannot be read, or if the number of a device is damaged.
     pub(super) fn copy_object(&mut self, object: &DamagedObject, place: &NewName<'_>) -> Result<ObjectId> {
-        let id = match object.id.kind() {
+        self.cloned.begin_object();
+        let (id, bytes) = match object.id.kind() {
             Kind::File => self.copy_file(object, place)?,
             Kind::Symlink => {
                 let target = self.target(object)?;
-                self.create(object, place, Content::Bytes(&target))?
+                (self.create(object, place, Content::Bytes(&target))?, 0)
             }
             Kind::CharDevice | Kind::BlockDevice => {
                 let number = device(object)?;
-                self.create(object, place, Content::Device(number))?
+                (self.create(object, place, Content::Device(number))?, 0)
             }
-            _ => self.create(object, place, Content::Empty)?,
+            _ => (self.create(object, place, Content::Empty)?, 0),
         };
-        self.finish(object, id, place.path)?;
+        if let Err(error) = self.finish(object, id, place.path) {
+            self.remove_copy(object, place)?;
+            return Err(error);
+        }
+        self.done.bytes += bytes;
         Ok(id)
+    }
+
+    /// Removes an incomplete copy, because the new volume has refused a part of it, for example because the
+    /// volume is full.
+    fn remove_copy(&mut self, object: &DamagedObject, place: &NewName<'_>) -> Result<()> {
+        self.cloned.forget_object();
+        let (dir, name, time) = (place.dir, place.name, object.changed);
+        self.to.apply_above_limits(&Op::Unlink { dir, name, time })?;
+        Ok(())
     }
 
     /// Checks that the contents of an object can be copied. Does not check that the name of the copy is free.
@@ -106,7 +120,8 @@ impl Salvage<'_> {
         })
     }
 
-    fn copy_file(&mut self, object: &DamagedObject, place: &NewName<'_>) -> Result<ObjectId> {
+    /// Creates a file with the readable bytes of `object`. Returns its id and the number of bytes.
+    fn copy_file(&mut self, object: &DamagedObject, place: &NewName<'_>) -> Result<(ObjectId, u64)> {
         if let Some(bytes) =
             self.whole(object, if object.is_sealed { VALUE_MAX as u64 } else { COPY_BYTES })?
         {
@@ -124,20 +139,13 @@ impl Salvage<'_> {
             } else {
                 self.create(object, place, Content::Bytes(&bytes))
             }?;
-            self.done.bytes += bytes.len() as u64;
-            return Ok(id);
+            return Ok((id, bytes.len() as u64));
         }
         let id = self.create(object, place, Content::Empty)?;
         match self.copy_ranges(object, id, place.path) {
-            Ok(bytes) => {
-                self.done.bytes += bytes;
-                Ok(id)
-            }
+            Ok(bytes) => Ok((id, bytes)),
             Err(error) => {
-                // The new volume has refused a part of the file, for example because the volume is full. The
-                // incomplete copy is removed.
-                let time = object.changed;
-                self.to.apply_above_limits(&Op::Unlink { dir: place.dir, name: place.name, time })?;
+                self.remove_copy(object, place)?;
                 Err(error)
             }
         }
@@ -287,22 +295,21 @@ impl Salvage<'_> {
                 continue;
             }
             let (mode, time) = (XattrMode::Set, object.changed);
-            if let Some(kind) = AclKind::of_name(&name) {
-                if kind == AclKind::Access {
-                    access::restore_mode(&mut value, object.owner().mode);
-                }
-                let (acl, drops_set_gid) = (&value[..], false);
-                match self.to.apply_above_limits(&Op::SetAcl { id, kind, acl, drops_set_gid, time }) {
-                    Err(Error::Invalid(_) | Error::Unsupported(_)) => {
-                        self.lose(path, "a damaged ACL is lost")
-                    }
-                    done => done.map(drop)?,
-                }
-                continue;
+            let kind = AclKind::of_name(&name);
+            if kind == Some(AclKind::Access) {
+                access::restore_mode(&mut value, object.owner().mode);
             }
-            match self.to.apply_above_limits(&Op::SetXattr { id, name: &name, value: &value, mode, time }) {
-                Err(Error::Invalid(_)) => self.lose(path, "a damaged security.capability is lost"),
-                done => done.map(drop)?,
+            let op = match kind {
+                Some(kind) => Op::SetAcl { id, kind, acl: &value, drops_set_gid: false, time },
+                None => Op::SetXattr { id, name: &name, value: &value, mode, time },
+            };
+            match self.to.apply_above_limits(&op) {
+                Ok(_) => {}
+                Err(error) if error.is_full() || matches!(error, Error::Fault(_)) => return Err(error),
+                Err(error) => {
+                    let (name, reason) = (name.escape_ascii(), words(&error));
+                    self.lose(path, &format!("the extended attribute {name} is lost: {reason}"));
+                }
             }
         }
         if let Err(error) = read {

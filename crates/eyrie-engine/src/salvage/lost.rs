@@ -12,9 +12,14 @@ use crate::{Content, Kind, ObjectId, Op, Owner, Result};
 /// Numbers of the kinds of objects.
 const KINDS: std::ops::RangeInclusive<u8> = 1..=7;
 
-/// Returns the path of an object's copy in `lost+found`.
+/// Returns the name of an object's copy in `lost+found`, if no other object has this name.
+fn found_name(object: &DamagedObject) -> Vec<u8> {
+    format!("#{}", object.id.raw()).into_bytes()
+}
+
+/// Returns the path of an object's copy in `lost+found`, if no other object has this path.
 fn found_path(object: &DamagedObject) -> Vec<Vec<u8>> {
-    vec![LOST_AND_FOUND.to_vec(), format!("#{}", object.id.raw()).into_bytes()]
+    vec![LOST_AND_FOUND.to_vec(), found_name(object)]
 }
 
 impl Salvage<'_> {
@@ -80,15 +85,12 @@ impl Salvage<'_> {
     }
 
     /// Copies an object into `lost+found`, unless its content cannot be copied. The name of the copy is `#`
-    /// and the number of the object's id.
+    /// and the number of the object's id, with another number if that name is taken.
     pub(super) fn keep(&mut self, object: DamagedObject) -> Result<()> {
-        let path = found_path(&object);
-        if let Err(error) = self.check_content(&object) {
-            return self.lose_unless_fault(&path, Err(error));
-        }
-        let dir = match self.directory() {
-            Ok(dir) => dir,
-            Err(error) => return self.lose_unless_fault(&path, Err(error)),
+        let place = self.check_content(&object).and_then(|()| self.free_place(&object));
+        let (dir, path) = match place {
+            Ok(place) => place,
+            Err(error) => return self.lose_unless_fault(&found_path(&object), Err(error)),
         };
         self.lose(&path, "its name is lost");
         self.enter(dir, path, object)?;
@@ -96,23 +98,52 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Returns the directory `lost+found`. Creates the directory if the new volume has none.
-    fn directory(&mut self) -> Result<ObjectId> {
+    /// Returns the directory `lost+found`, and a path in it that no object has yet. An earlier repair may
+    /// have left objects in this directory whose names have the same numbers.
+    fn free_place(&mut self, object: &DamagedObject) -> Result<(ObjectId, Vec<Vec<u8>>)> {
+        let (dir, dir_name) = self.directory()?;
+        let (name, _) = self.numbered(dir, &found_name(object), |_| false)?;
+        Ok((dir, vec![dir_name, name]))
+    }
+
+    /// Returns the directory `lost+found` and its name. Creates the directory if the new volume has none. If
+    /// another kind of object has this name, the name gets a number.
+    fn directory(&mut self) -> Result<(ObjectId, Vec<u8>)> {
         let dir = self.to.root();
-        if let Some(id) = self.to.lookup(dir, LOST_AND_FOUND)?.filter(|id| id.is_directory()) {
-            return Ok(id);
+        let (name, found) = self.numbered(dir, LOST_AND_FOUND, ObjectId::is_directory)?;
+        if let Some(id) = found {
+            return Ok((id, name));
         }
         let Owner { uid, gid, .. } = self.to.owner(dir)?;
         let (owner, time) = (Owner { mode: 0o700, uid, gid }, self.now);
         let id = self.make(Kind::Directory, |id| Op::Create {
             dir,
-            name: LOST_AND_FOUND,
+            name: &name,
             id,
             owner,
             content: Content::Empty,
             time,
         })?;
         self.done.directories += 1;
-        Ok(id)
+        Ok((id, name))
+    }
+
+    /// Looks up `name`, `name-2`, `name-3` and so on in `dir`. Returns the first of them that is free or
+    /// leads to an object that `is_right` accepts, and this object.
+    fn numbered(
+        &self,
+        dir: ObjectId,
+        name: &[u8],
+        is_right: fn(ObjectId) -> bool,
+    ) -> Result<(Vec<u8>, Option<ObjectId>)> {
+        let (mut tried, mut number) = (name.to_vec(), 1);
+        loop {
+            let found = self.to.lookup(dir, &tried)?;
+            if found.is_none_or(is_right) {
+                return Ok((tried, found));
+            }
+            number += 1;
+            tried = [name, format!("-{number}").as_bytes()].concat();
+        }
     }
 }

@@ -18,8 +18,10 @@
 //! - A directory with several names is copied under one of them: if possible, under its name in the parent
 //!   that its header names.
 //! - If no readable entry leads to an object in a header chunk, the object is copied into `lost+found`. The
-//!   name of such an object is `#` and the number of its id. If other objects have claimed some of its bytes,
-//!   such an object is left out, unless it is a directory.
+//!   name of such an object is `#` and the number of its id. If `lost+found` has this name already, for
+//!   example from an earlier salvage, `-2` or a higher number follows. `lost+found` itself gets such a number
+//!   if the root has another kind of object of this name. If other objects have claimed some of its bytes,
+//!   an object without a name is left out, unless it is a directory.
 
 mod clones;
 mod copy;

@@ -137,7 +137,8 @@ impl QuotaState {
     }
 
     /// Adds a change to the usages. `part` selects, from each number of the change, the part that is added.
-    fn add(&mut self, change: &QuotaChange, part: impl Fn(i64) -> i64, now: Time) {
+    /// Without `now`, no grace time begins.
+    fn add(&mut self, change: &QuotaChange, part: impl Fn(i64) -> i64, now: Option<Time>) {
         for &UsageChange { id, bytes, files } in &change.parts {
             let usage = self.usages.entry(id).or_default();
             usage.bytes = usage.bytes.saturating_add_signed(part(bytes));
@@ -158,7 +159,7 @@ impl Quotas {
         if !IS_EXEMPT.get() {
             state.check(&change, now)?;
         }
-        state.add(&change, |part| part.max(0), now);
+        state.add(&change, |part| part.max(0), Some(now));
         Ok(Charge { quotas: self, change, now })
     }
 
@@ -166,8 +167,9 @@ impl Quotas {
     fn give_back(&self, owners: Owners, bytes: u64) {
         let mut change = QuotaChange::default();
         change.add(owners, -(bytes as i64), -1);
-        // Time matters only for an account that begins to be above a soft limit.
-        lock(&self.state).add(&change, |part| part, Time::default());
+        // After a crash, the account may still be above a soft limit without a deadline. The next charge then
+        // begins the grace time.
+        lock(&self.state).add(&change, |part| part, None);
     }
 }
 
@@ -175,13 +177,13 @@ impl Charge<'_> {
     /// Ends a charge after its commit. Gives back the storage that the commit has retired.
     fn keep(mut self) {
         let change = std::mem::take(&mut self.change);
-        lock(&self.quotas.state).add(&change, |part| part.min(0), self.now);
+        lock(&self.quotas.state).add(&change, |part| part.min(0), Some(self.now));
     }
 }
 
 impl Drop for Charge<'_> {
     fn drop(&mut self) {
-        lock(&self.quotas.state).add(&self.change, |part| -part.max(0), self.now);
+        lock(&self.quotas.state).add(&self.change, |part| -part.max(0), Some(self.now));
     }
 }
 
@@ -404,7 +406,7 @@ impl Scm {
         let stored = table.clone();
         table.keep_deadlines(earlier);
         for (id, _) in stored.accounts() {
-            table.update_deadlines(id, usages.get(&id).copied().unwrap_or_default(), now);
+            table.update_deadlines(id, usages.get(&id).copied().unwrap_or_default(), Some(now));
         }
         (*has_new_deadlines, *earlier) = (table != stored, table);
     }

@@ -198,9 +198,16 @@ impl Central {
                 },
             }
         } else {
-            self.buddy.free(page, page + (class.bytes() / PAGE_SIZE) as u32)
+            self.free_pages(page, page + (class.bytes() / PAGE_SIZE) as u32)
         };
         self.refused += u64::from(!freed);
+    }
+
+    /// Frees pages `first..end`. Returns false, without a change, if one of the pages is free already or was
+    /// never provisioned. In a damaged volume, an extent may contain a step that counts as free as a whole.
+    /// If its pages were freed with the extent, they would be free twice once the step is provisioned.
+    fn free_pages(&mut self, first: u32, end: u32) -> bool {
+        self.steps.have_memory(first, end) && self.buddy.free(first, end)
     }
 
     /// Notes pages that become free when a cut of the medium is durable. Before that, a crash could restore
@@ -232,7 +239,7 @@ impl Central {
     }
 
     pub(super) fn free_run(&mut self, first: u32, end: u32) {
-        self.refused += u64::from(!self.buddy.free(first, end));
+        self.refused += u64::from(!self.free_pages(first, end));
     }
 
     /// True if freed pages wait until a cut of the medium is durable.

@@ -152,18 +152,23 @@ fn decode_shared(map: &mut FreeMap, runs: &[SavedRun], context: &SpaceContext) -
     for saved in runs {
         let (page, pages, pointers) = (saved.page.get(), saved.pages.get(), saved.pointers.get());
         let after = page.checked_add(pages)?;
-        let has_other_use =
-            |page: u32| context.chunks.contains(page / CHUNK_PAGES) || map.slabs.contains_key(&page);
         if page < start || pages == 0 || after > end || pointers < 2 || map.pages.any(page, after) {
             return None;
         }
-        if (page..after).any(has_other_use) {
+        let mut chunks = page / CHUNK_PAGES..after.div_ceil(CHUNK_PAGES);
+        if chunks.any(|chunk| context.chunks.contains(chunk)) {
             return None;
         }
         map.shared.push(SharedRun { page, pages, pointers });
         start = after;
     }
-    Some(())
+    // A run may have as many pages as the volume. So each slab page is searched for among the runs, and not
+    // each page of a run among the slab pages.
+    let in_run = |page: &u32| {
+        let before = &map.shared[..map.shared.partition_point(|run| run.page <= *page)];
+        before.last().is_some_and(|run| *page < run.page + run.pages)
+    };
+    (!map.slabs.keys().any(in_run)).then_some(())
 }
 
 /// Adds the free slots of header chunks, and counts the slots in use as objects. Returns `None` unless each

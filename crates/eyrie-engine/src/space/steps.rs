@@ -88,6 +88,12 @@ impl MemorySteps {
         !self.without.contains(page / self.pages)
     }
 
+    /// True if the host has certainly provided the memory of all pages of `start..end`.
+    pub(super) fn have_memory(&self, start: u32, end: u32) -> bool {
+        let (first, last) = self.of(start, end);
+        !self.without.any(first, last)
+    }
+
     /// True if every step of the group `start..end` may have no memory.
     pub(super) fn are_without(&self, start: u32, end: u32) -> bool {
         let (first, last) = self.of(start, end);

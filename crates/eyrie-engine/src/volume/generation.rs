@@ -47,11 +47,12 @@ pub(super) struct Generations {
 }
 
 impl Generations {
-    /// Returns an assigner that continues from the limit that the medium holds.
+    /// Returns an assigner that continues from the limit that the medium holds. No object has the generation
+    /// 0, so a new volume, whose limit is 0, begins with 1.
     pub(super) fn new(limit: u64) -> Generations {
         let nothing = || CachePadded(Mutex::new(GenerationRange { next: 0, end: 0 }));
         Generations {
-            leased: Mutex::new(GenerationRange { next: limit, end: limit }),
+            leased: Mutex::new(GenerationRange { next: limit.max(1), end: limit }),
             lease: LEASE,
             least: BLOCK,
             shards: (0..SHARDS).map(|_| nothing()).collect(),
@@ -88,12 +89,13 @@ impl Generations {
     /// `least` numbers, or fewer than `count`, are left below it.
     pub(super) fn take(&self, count: u64, medium: &Medium) -> Result<GenerationRange> {
         let mut leased = lock(&self.leased);
-        if leased.end - leased.next < self.least.max(count) {
+        // From the limit 0 on, a first raise leaves one number less than [`LEASE`].
+        while leased.end.saturating_sub(leased.next) < self.least.max(count) {
             self.raise(&mut leased, medium)?;
         }
         let next = leased.next;
         leased.next += count;
-        Ok(GenerationRange { next: next.max(1), end: leased.next })
+        Ok(GenerationRange { next, end: leased.next })
     }
 
     /// Raises the limit on the medium.
@@ -126,5 +128,14 @@ mod tests {
             }
         }
         assert!(Generations::new(u64::MAX - 5).next(&medium).is_err());
+    }
+
+    #[test]
+    fn new_volume_gives_as_many_numbers_as_wanted() {
+        let medium = Medium::memory(1 << 16).expect("memory");
+        let generations = Generations::new(0);
+        let GenerationRange { next, end } = generations.take(LEASE, &medium).expect("in bounds");
+        assert_eq!((next, end), (1, 1 + LEASE));
+        assert!(medium.load(GENERATION_LIMIT).expect("in bounds") >= end);
     }
 }

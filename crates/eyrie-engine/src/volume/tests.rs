@@ -383,6 +383,30 @@ fn hostile_saved_allocator_does_no_harm() {
 }
 
 #[test]
+fn extent_with_a_free_step_is_not_freed() {
+    let options = Options { group_bytes: 4 * GROUP, ..options() };
+    let medium = Medium::memory(16 * GROUP).expect("memory");
+    let volume = Volume::create_on(medium, &options).expect("a volume");
+    let extent = volume.space().allocate(4 * GROUP).expect("empty");
+    let mut bad = closed(volume);
+    let line = CLEAN_MARK.offset() as usize;
+    let word = |at: usize| u64::from_le_bytes(bad[at..at + 8].try_into().expect("8 bytes")) as usize;
+    let (start, len) = (word(line + 8), word(line + 16));
+    // The pages of a step of 256 KiB are the bits of one word. The second step of the extent becomes free.
+    let step = (extent.addr.offset() / GROUP) as usize + 1;
+    let at = start + size_of::<layout::SavedHeader>() + step * 8;
+    assert_eq!(bad[at..at + 8], [0; 8], "in use");
+    bad[at..at + 8].fill(0xff);
+    let sum = crc32c::crc32c(&bad[start..start + len]);
+    bad[line + 24..line + 28].copy_from_slice(&sum.to_le_bytes());
+    let (volume, opened) = open(&bad).expect("a damaged saved allocator is no error");
+    assert_eq!(opened, Opened::Clean);
+    let free = volume.space.free_map();
+    volume.space().central().free(volume.space().context(), extent);
+    assert_eq!((volume.space().refused_frees(), volume.space.free_map()), (1, free));
+}
+
+#[test]
 fn hostile_table_is_refused() {
     let volume = memory(1 << 20);
     volume.space().allocate_header().expect("empty");

@@ -7,7 +7,10 @@ use eyrie_engine::object::pointer::Pointer;
 use eyrie_engine::salvage::{self, SalvageLoss, Salvaged};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::Options;
-use eyrie_engine::{Engine, Kind, Time, Volume};
+use eyrie_engine::{
+    Applied, Content, Engine, Error, Kind, ObjectId, Op, Owner, Result, Time, Volume, XattrMode,
+    forward_calls,
+};
 use eyrie_medium::Medium;
 use eyrie_sim::compare::{TreeParts, TreePath, difference, try_tree};
 use eyrie_sim::explore::fixed_options;
@@ -16,14 +19,19 @@ use eyrie_testkit::hostile::{
     repairs,
 };
 
+/// Makes the volume into which a test salvages `from`.
+fn new_volume(from: &Volume) -> Scm {
+    let (owner, born) = salvage::root_of(from);
+    let options = Options { hash_seed: 11, volume_id: [2; 16], ..fixed_options(64 << 10, born) };
+    let medium = Medium::memory(2 << 20).expect("memory");
+    Scm::create_on(medium, &options, owner, born).expect("a new volume")
+}
+
 /// Salvages the volume on `medium` into a new volume, and asserts that the new volume is sound. Returns
 /// `None` if the damaged volume cannot be opened, for example because no superblock is valid.
 fn salvaged(medium: Medium) -> Option<(Scm, Salvaged)> {
     let from = Volume::open_damaged_on(medium).ok()?;
-    let (owner, born) = salvage::root_of(&from);
-    let options = Options { hash_seed: 11, volume_id: [2; 16], ..fixed_options(64 << 10, born) };
-    let to = Scm::create_on(Medium::memory(2 << 20).expect("memory"), &options, owner, born);
-    let to = to.expect("a new volume");
+    let to = new_volume(&from);
     let salvaged = salvage::salvage(&from, &to, Time::new(9000, 0)).expect("memory does not fail");
     let report = to.check().expect("memory does not fail");
     assert!(report.is_clean(), "{:#?}", report.findings);
@@ -263,4 +271,81 @@ fn a_repair_makes_a_sound_volume_or_gives_a_reason() {
     assert!(report.unsound.is_empty(), "{report:#?}");
     assert!(report.repaired > 50 && report.sound > 50, "{report:#?}");
     assert!(report.refused.values().sum::<u64>() < 30, "{report:#?}");
+}
+
+/// Makes an object. Returns its id.
+fn make(engine: &Scm, dir: ObjectId, name: &[u8], kind: Kind, content: Content<'_>) -> ObjectId {
+    let id = engine.reserve(kind).expect("room");
+    let (owner, time) = (Owner { mode: 0o755, uid: 0, gid: 0 }, Time::new(9000, 0));
+    engine.apply(&Op::Create { dir, name, id, owner, content, time }).expect("room");
+    id
+}
+
+#[test]
+fn unnamed_file_gets_a_free_name() {
+    let bases = bases();
+    let base = bases.iter().find(|base| base.name == "few").expect("a base");
+    let sound = Scm::open_on(base.copy()).expect("sound");
+    let lost = sound.lookup(sound.root(), b"b").expect("sound").expect("there");
+    let mut image = Image::new(base);
+    remove_root_names(&mut image);
+    let from = Volume::open_damaged_on(image.medium()).expect("it has superblocks");
+    // The new volume has these objects already, as if the damaged volume had their names.
+    let to = new_volume(&from);
+    let name = format!("#{}", lost.raw());
+    make(&to, to.root(), salvage::LOST_AND_FOUND, Kind::File, Content::Empty);
+    let dir = make(&to, to.root(), b"lost+found-2", Kind::Directory, Content::Empty);
+    let taken = make(&to, dir, name.as_bytes(), Kind::File, Content::Empty);
+    let salvaged = salvage::salvage(&from, &to, Time::new(9000, 0)).expect("memory does not fail");
+    assert!(!losses(&salvaged).iter().any(|loss| loss.ends_with("already exists")), "{salvaged:#?}");
+    let found = to.lookup(dir, format!("{name}-2").as_bytes()).expect("sound").expect("there");
+    assert!(found != taken && found.kind() == lost.kind());
+}
+
+/// A volume that refuses extended attributes.
+struct Refusing {
+    engine: Scm,
+    refusal: fn() -> Error,
+}
+
+impl Refusing {
+    fn inner(&self) -> &Scm {
+        &self.engine
+    }
+}
+
+impl Engine for Refusing {
+    forward_calls! {
+        inner:
+        root instance lookup attributes birth owner inode_flags read version seek has_storage xattr
+        xattr_names list open close reserve unreserve reclaim directory_changes wait_for sync space
+    }
+
+    fn apply(&self, op: &Op<'_>) -> Result<Applied> {
+        if matches!(op, Op::SetXattr { .. }) { Err((self.refusal)()) } else { self.engine.apply(op) }
+    }
+}
+
+#[test]
+fn refused_attribute_is_lost_unless_the_volume_is_full() {
+    let base = &bases()[0];
+    let engine = Scm::open_on(base.copy()).expect("sound");
+    let id = make(&engine, engine.root(), b"an egg", Kind::File, Content::Bytes(b"blue"));
+    let (name, value, mode, time) = (b"user.colour", b"blue", XattrMode::Set, Time::new(9000, 0));
+    engine.apply(&Op::SetXattr { id, name, value, mode, time }).expect("room");
+    let bytes = engine.volume().medium().snapshot();
+    let reason = "the extended attribute user.colour is lost: not now";
+    let refusals: [(fn() -> Error, &str, bool); 2] = [
+        (|| Error::NoSpace, "no space left in the volume", true),
+        (|| Error::Invalid("not now"), reason, false),
+    ];
+    for (refusal, reason, is_full) in refusals {
+        let medium = Medium::memory_holding(&bytes).expect("memory");
+        let from = Volume::open_damaged_on(medium).expect("it has superblocks");
+        let to = Refusing { engine: new_volume(&from), refusal };
+        let salvaged = salvage::salvage(&from, &to, time).expect("memory does not fail");
+        let is_there = to.lookup(to.root(), b"an egg").expect("sound").is_some();
+        assert_eq!((salvaged.is_full, is_there), (is_full, !is_full), "{salvaged:#?}");
+        assert!(losses(&salvaged).contains(&format!("an egg: {reason}")), "{salvaged:#?}");
+    }
 }

@@ -175,7 +175,7 @@ impl<E: Engine> Kvfs<E> {
 
     /// Returns the value of `key` without a copy if the engine can lend the stored bytes, else a copy. The
     /// bytes do not change as long as `pin` lives, even if a put replaces the value meanwhile. [`Kvfs::pin`]
-    /// takes a pin.
+    /// takes a pin. Inspect a volume from an untrusted source first: see [`File::view`](crate::File::view).
     ///
     /// ```
     /// # let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;

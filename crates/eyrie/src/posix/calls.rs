@@ -42,6 +42,12 @@ pub trait Posix {
     /// names, and its entry may have another inode number than the directory itself.
     fn has_mounts(&self) -> bool;
 
+    /// Returns a number that no removed object with this inode number had, or 0 if there is no such number.
+    #[doc(hidden)]
+    fn generation(&self, _inode: u64) -> u64 {
+        0
+    }
+
     /// Returns the maximum number of bytes of data of one file, or `u64::MAX` if it is unknown. A file of a
     /// damaged volume may claim more.
     fn data_bytes_max(&self) -> u64;
@@ -411,7 +417,8 @@ pub trait Posix {
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
-    /// fs.setxattr("/egg".into(), b"user.colour", b"blue", XattrMode::Set)
+    /// fs.setxattr("/egg".into(), b"user.colour", b"blue", XattrMode::Set)?;
+    /// fs.removexattr("/egg".into(), b"user.colour")
     /// # }
     /// ```
     ///
@@ -427,13 +434,7 @@ pub trait Posix {
         mode: XattrMode,
     ) -> Result<()>;
 
-    /// Removes an extended attribute.
-    ///
-    /// ```
-    /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {
-    /// fs.removexattr("/egg".into(), b"user.colour")
-    /// # }
-    /// ```
+    /// Removes an extended attribute. [`Posix::setxattr`] has an example.
     ///
     /// # Errors
     /// `ENODATA` if the attribute does not exist. Other errors as `removexattr(2)`.

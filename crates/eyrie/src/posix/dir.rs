@@ -148,6 +148,10 @@ macro_rules! pass_calls_on {
             $fs.has_mounts()
         }
 
+        fn generation(&$self, inode: u64) -> u64 {
+            $fs.generation(inode)
+        }
+
         fn data_bytes_max(&$self) -> u64 {
             $fs.data_bytes_max()
         }

@@ -12,7 +12,8 @@ use eyrie_engine::Kind;
 use super::{Dir, File, OpenFlags, Posix, Stat, Target};
 use crate::{Errno, Error, Result};
 
-/// The numbers of file system and inode, which identify an object.
+/// The numbers of file system and inode, which identify an object. In a walk through a file system without
+/// mounts, the first number is the generation of the inode number instead.
 pub(super) type Identity = (u64, u64);
 
 pub(super) fn identity(stat: &Stat) -> Identity {
@@ -164,7 +165,8 @@ fn open<P: Posix + Clone>(
 
 /// Returns the identity of the directory `name`, or `None` for any other kind of file. `kind` and `inode`
 /// come from the directory entry. The entry of a mount point has the inode number of the covered directory.
-/// So on a file system with mounts, this function reads the attributes of the directory itself.
+/// So on a file system with mounts, this function reads the attributes of the directory itself. Otherwise it
+/// reads the generation, because a new directory may have the inode number of a removed one.
 pub(super) fn identity_of<P: Posix>(
     dir: &Dir<P>,
     name: &Path,
@@ -175,7 +177,7 @@ pub(super) fn identity_of<P: Posix>(
         Kind::Directory if dir.has_mounts() => {
             dir.stat(Target::NoFollow(name.into())).map(|stat| Some(identity(&stat)))
         }
-        Kind::Directory => Ok(Some((0, inode))),
+        Kind::Directory => Ok(Some((dir.generation(inode), inode))),
         _ => Ok(None),
     }
 }

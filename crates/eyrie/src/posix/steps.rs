@@ -14,8 +14,11 @@ const FIRST_BUFFER: usize = 256;
 /// Bytes of the buffer of `PosixExt::read` beyond the size of the file. The call that finds the end of the
 /// file needs a buffer with room, so without these bytes the buffer would grow once more.
 const SLACK: usize = 32;
-/// Bytes that `PosixExt::copy` reads and writes at a time.
+/// Maximum number of bytes that `PosixExt::copy` reads and writes at a time.
 const COPY_PART: usize = 1 << 20;
+/// Least number of bytes of the buffer of `PosixExt::copy`. The size of the file is only a hint. Some files
+/// of `/proc` return bytes only at offset 0, so the first read needs room for all of them.
+const LEAST_COPY_PART: usize = 1 << 16;
 /// Maximum number of symbolic links that `PosixExt::canonicalize` follows, as in the calls of Linux.
 const LINKS_MAX: u32 = 40;
 
@@ -169,7 +172,7 @@ pub(super) fn copy<P: Posix>(fs: &P, from: &Path, to: &Path) -> Result<u64> {
     // Reads and writes copy the rest: the bytes of a file of `/proc` (whose size is 0), bytes that another
     // program has appended meanwhile, and all bytes if the file system of the host has no `copy_file_range`.
     let left = usize::try_from(stat.size.saturating_sub(copied)).unwrap_or(COPY_PART);
-    let mut part = vec![0; COPY_PART.min(left).max(1)];
+    let mut part = vec![0; left.clamp(LEAST_COPY_PART, COPY_PART)];
     loop {
         match source.read_at(&mut part, copied)? {
             0 => break,

@@ -612,3 +612,11 @@ fn append_moves_the_position_to_its_end() {
     let place = tempfile::tempdir().unwrap();
     appends_move_the_position(&Host::new(place.path()).unwrap());
 }
+
+#[test]
+fn copy_of_a_proc_file_is_whole() {
+    let place = tempfile::tempdir().unwrap();
+    let (from, to) = (Path::new("/proc/sys/kernel/pid_max"), place.path().join("copy"));
+    crate::Host::new("/").unwrap().copy(from, &to).unwrap();
+    assert_eq!(std::fs::read(&to).unwrap(), std::fs::read(from).unwrap());
+}

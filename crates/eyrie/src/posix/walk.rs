@@ -285,13 +285,6 @@ impl<P: Posix + Clone> Walk<P> {
         self.forget_entering();
     }
 
-    /// Forgets a directory that was removed, because a new directory may get its inode number.
-    fn forget(&mut self, inode: u64) {
-        if !self.has_mounts {
-            self.visited.remove(&(0, inode));
-        }
-    }
-
     fn forget_entering(&mut self) {
         if let Some(Level { identity: Some(identity), .. }) = self.entering.take()
             && self.has_mounts
@@ -439,9 +432,6 @@ pub(super) fn remove_all<P: Posix + Clone>(fs: P, path: &Path) -> Result<()> {
             }
             WalkStep::Left(entry) => {
                 let result = entry.dir().rmdir(entry.name().into());
-                if result.is_ok() {
-                    walk.forget(entry.inode);
-                }
                 (entry.relative, result)
             }
             WalkStep::Failed(relative, error) => (relative, Err(error)),
@@ -462,8 +452,8 @@ pub(super) fn remove_all<P: Posix + Clone>(fs: P, path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Host;
     use crate::posix::ladder::identity;
+    use crate::{Credentials, Host, PosixExt, Volume};
 
     #[test]
     fn children_are_in_the_order_of_their_names() {
@@ -514,5 +504,29 @@ mod tests {
         let (path, error) = failed.expect("the directory is reported");
         assert_eq!((path.as_path(), error.errno()), (Path::new("again"), Errno::LOOP));
         assert!(!error.to_string().contains("repair"), "{error}");
+    }
+
+    #[test]
+    fn new_directory_with_an_old_inode_number_is_entered() {
+        let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
+        let volume = Volume::create(place.path().join("nest"), 256 << 20).expect("a volume");
+        let files = volume.files(Credentials::root());
+        let inode = |path: &str| files.stat(path.into()).expect("there").inode;
+        files.create_dir_all("/t/a").expect("room");
+        files.create_dir("/t/b").expect("room");
+        let old = inode("/t/a");
+        let mut walk = files.walk("/t").expect("there");
+        let left = |step| matches!(step, WalkStep::Left(entry) if entry.relative == Path::new("a"));
+        assert!(walk.by_ref().any(left));
+        files.remove_dir("/t/a").expect("empty");
+        volume.trim().expect("sound");
+        let made = (0..10_000).any(|number| {
+            let path = format!("/t/b/{number}");
+            files.create_dir(&path).expect("room");
+            inode(&path) == old
+        });
+        assert!(made, "the volume uses the header again");
+        let failed = walk.find(|step| matches!(step, WalkStep::Failed(..)));
+        assert!(failed.is_none(), "{failed:?}");
     }
 }

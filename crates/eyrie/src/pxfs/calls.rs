@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use eyrie_engine::access;
-use eyrie_engine::{Content, Engine, FallocateMode, InodeFlags, Kind, RenameMode, XattrMode};
+use eyrie_engine::{Content, Engine, FallocateMode, InodeFlags, Kind, ObjectId, RenameMode, XattrMode};
 use eyrie_medium::epoch;
 
 use super::open::MadeFile;
@@ -28,6 +28,12 @@ impl<E: Engine> Posix for Pxfs<E> {
 
     fn has_mounts(&self) -> bool {
         false
+    }
+
+    fn generation(&self, inode: u64) -> u64 {
+        let Some(id) = ObjectId::from_raw(inode) else { return 0 };
+        let _pin = epoch::pin();
+        self.engine().generation(id).unwrap_or(0)
     }
 
     fn data_bytes_max(&self) -> u64 {

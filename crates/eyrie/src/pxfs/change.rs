@@ -15,8 +15,7 @@ impl<E: Engine> AsUser<'_, E> {
     }
 
     pub(super) fn set_owner(&self, id: ObjectId, uid: Option<u32>, gid: Option<u32>) -> CallResult<()> {
-        // The highest number means "no change", as for the kernel.
-        let (uid, gid) = (uid.filter(|&uid| uid != u32::MAX), gid.filter(|&gid| gid != u32::MAX));
+        let (uid, gid) = chosen_owner(uid, gid);
         let set_ids = access::chown(self.credentials(), &self.protection(id)?, uid, gid)?;
         let drops_capability = !id.is_directory();
         let change = AttributeChange { set_ids, drops_capability, uid, gid, ..AttributeChange::default() };
@@ -99,6 +98,11 @@ impl<E: Engine> AsUser<'_, E> {
         self.apply(&Op::SetAttributes { id, change, time: self.now([id]) })?;
         Ok(())
     }
+}
+
+/// Returns the user and the group to set. The highest number means "no change", as for the kernel.
+pub(super) fn chosen_owner(uid: Option<u32>, gid: Option<u32>) -> (Option<u32>, Option<u32>) {
+    (uid.filter(|&uid| uid != u32::MAX), gid.filter(|&gid| gid != u32::MAX))
 }
 
 fn chosen(set: SetTime, now: Time) -> Option<Time> {

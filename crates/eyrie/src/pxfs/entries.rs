@@ -8,7 +8,7 @@ use eyrie_engine::{
 
 use super::cache::{self, Directory};
 use super::path::{Last, Parent, PathWalk};
-use super::{AsUser, CallResult, Handle};
+use super::{AsUser, CallError, CallResult, Handle};
 use crate::Errno;
 use crate::posix::PathAt;
 
@@ -72,6 +72,8 @@ impl<E: Engine> AsUser<'_, E> {
         let name = walk.new_name(parent)?;
         match self.create(&parent.dir, name, Kind::File, mode, Content::Empty) {
             Ok((id, _)) => Ok(id),
+            // A fault may come after the change, and the look-up would then find the new file.
+            Err(CallError::Engine(error @ EngineError::Fault(_))) if !error.is_full() => Err(error.into()),
             // On Linux this error comes before all others.
             Err(_) if walk.lookup(parent)?.is_some() => Err(Errno::EXIST.into()),
             Err(error) => Err(error),

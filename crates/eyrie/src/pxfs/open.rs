@@ -333,16 +333,20 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(())
     }
 
-    /// Writes bytes for a caller that has checked the rights at an open, but not the inode flags.
-    pub(super) fn write_node(&self, id: ObjectId, data: &[u8], offset: u64) -> CallResult<()> {
+    /// Writes bytes for a caller that has checked the rights at an open, but not the inode flags. Returns the
+    /// number of written bytes.
+    pub(super) fn write_node(&self, id: ObjectId, data: &[u8], offset: u64) -> CallResult<usize> {
         let may_have_flags = self.engine().may_have_flags();
         let flags = if may_have_flags { self.engine().inode_flags(id)? } else { InodeFlags::empty() };
         if flags.is_empty() {
-            return self.write_object(id, data, offset);
+            check_range(offset, data.len())?;
+            let data = self.writable_at_once(data);
+            self.write_object(id, data, offset)?;
+            return Ok(data.len());
         }
         access::check_write(flags, self.engine().attributes(id)?.size == offset)?;
         // The file may have grown since its size was read. An append does not overwrite its new bytes.
-        self.append_object(id, data).map(drop)
+        self.append_object(id, data).map(|written| (written.end - written.start) as usize)
     }
 
     /// Appends bytes for a caller that has checked the rights at an open, but not the inode flags.
@@ -356,7 +360,7 @@ impl<E: Engine> AsUser<'_, E> {
     /// Appends bytes. Returns the range of the file that has them.
     #[inline]
     pub(super) fn append_handle(&self, handle: &Handle, data: &[u8]) -> CallResult<Range<u64>> {
-        self.append_to(self.writable(handle)?, handle.flags, self.writable_at_once(data))
+        self.append_to(self.writable(handle)?, handle.flags, data)
     }
 
     /// Returns the part of the bytes that one Op can write. As on Linux, which has a limit of 2 GiB, the call
@@ -376,12 +380,13 @@ impl<E: Engine> AsUser<'_, E> {
         Ok(written)
     }
 
-    /// Appends bytes to a file, without a permission check.
+    /// Appends the bytes that one Op can write to a file, without a permission check.
     #[inline]
     pub(super) fn append_object(&self, id: ObjectId, data: &[u8]) -> CallResult<Range<u64>> {
         if data.is_empty() {
             return Ok(0..0);
         }
+        let data = self.writable_at_once(data);
         let set_ids = self.dropped_set_ids(id)?;
         match self.apply(&Op::Append { id, data, set_ids, time: self.now([id]) }) {
             Ok(Applied { offset, .. }) => Ok(offset..offset + data.len() as u64),

@@ -25,6 +25,11 @@ const PIECE_MAX: u64 = 1 << 20;
 ///
 /// The bytes of a view do not change as long as its pin lives, even if the file is written, truncated or
 /// removed meanwhile. Storage that is freed while a pin lives is reused only after the pin is dropped.
+///
+/// This holds for a sound volume. In a damaged one, two files may have the same storage, and a write to one
+/// file changes the view of the other. An open does not look for such damage, but
+/// [`Volume::inspect`](crate::Volume::inspect) does. So inspect a volume from an untrusted source before you
+/// view its files and change it.
 impl<E: Engine> File<Pxfs<E>> {
     /// Returns bytes of the file as they are at one moment. The view ends where `range` or the file ends. The
     /// bytes are in place if they are in one piece of storage, or in pieces of storage that follow one

@@ -140,6 +140,28 @@ fn soft_limit_refuses_after_its_grace_time() {
 }
 
 #[test]
+fn freed_file_begins_no_grace_time() {
+    let soft = QuotaLimit { soft: PAGE_SIZE, ..NONE };
+    let engine = with_limit(USER, soft, NONE);
+    for name in [&b"a"[..], b"b", b"c"] {
+        make(&engine, engine.root, name, ADA, Content::Bytes(&[1; 4096])).expect("no hard limit");
+    }
+    // The crash loses the end of the grace time.
+    let image = engine.medium().snapshot();
+    let engine = Scm::open_on(Medium::memory_holding(&image).expect("memory")).expect("sound");
+    engine.apply(&Op::Unlink { dir: engine.root, name: b"a", time: BORN }).expect("there");
+    assert!(usage(&engine, USER).bytes > PAGE_SIZE, "still above the soft limit");
+    let (id, time) = (engine.reserve(Kind::File).expect("room"), Time::new(1000, 0));
+    let content = Content::Bytes(&[1; 4096]);
+    let create = Op::Create { dir: engine.root, name: b"d", id, owner: ADA, content, time };
+    engine.apply(&create).expect("the grace time begins");
+    let reports = engine.quotas().expect("sound").expect("switched on");
+    let report = reports.iter().find(|report| report.id == USER).expect("limited");
+    assert_eq!(report.limits.bytes.deadline, time.seconds + 100);
+    assert_eq!(findings(&engine), [""; 0]);
+}
+
+#[test]
 fn grace_time_begins_with_a_lower_limit() {
     let engine = with_limit(USER, NONE, NONE);
     for name in [&b"a"[..], b"b", b"c"] {

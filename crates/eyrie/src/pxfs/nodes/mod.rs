@@ -85,9 +85,9 @@ pub struct NodeEntry<'a> {
 pub struct SetAttributes {
     /// Permission bits, up to 0o7777.
     pub mode: Option<u16>,
-    /// User id.
+    /// User id. `u32::MAX` means "no change".
     pub uid: Option<u32>,
-    /// Group id.
+    /// Group id. `u32::MAX` means "no change".
     pub gid: Option<u32>,
     /// Size of a file, in bytes.
     pub size: Option<u64>,

@@ -3,6 +3,7 @@
 use eyrie_engine::access::Credentials;
 use eyrie_engine::{AttributeChange, Engine, InodeFlags, Kind, ObjectId, Op, SetIds, access};
 
+use super::super::change::chosen_owner;
 use super::super::{AccessTimes, AsUser, CallResult, Handle};
 use super::{Node, Nodes, SetAttributes};
 use crate::posix::OpenFlags;
@@ -50,8 +51,9 @@ impl<E: Engine> AsUser<'_, E> {
         }
         let protection = self.protection(id)?;
         if set.uid.is_some() || set.gid.is_some() {
-            let set_ids = access::chown(self.credentials(), &protection, set.uid, set.gid)?;
-            (change.uid, change.gid) = (set.uid, set.gid);
+            let (uid, gid) = chosen_owner(set.uid, set.gid);
+            let set_ids = access::chown(self.credentials(), &protection, uid, gid)?;
+            (change.uid, change.gid) = (uid, gid);
             change.drops_capability = !id.is_directory();
             change.set_ids = if set_ids == SetIds::Keep { change.set_ids } else { set_ids };
         }

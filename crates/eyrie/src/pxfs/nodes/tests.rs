@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use eyrie_engine::model::Model;
 use eyrie_engine::{Applied, Birth, Content, InodeFlags, Kind, Op, Owner, Result, forward_calls};
+use eyrie_medium::Fault;
 
 use super::*;
 use crate::posix::{OpenFlags, Posix};
@@ -188,4 +189,88 @@ fn exclusive_create_takes_only_its_own_file_in_the_next_session() {
         let again = files.open("/egg".into(), flags, 0o000).map_err(|error| error.errno());
         assert_eq!(again.err(), Some(Errno::EXIST), "the file of an earlier call");
     }
+}
+
+#[test]
+fn highest_number_is_no_new_owner() {
+    let (nodes, root) = (empty().nodes(), Credentials::root());
+    let egg = nodes.make(&root, nodes.root(), NAME, Kind::File, 0o644, 0).unwrap();
+    let change = SetAttributes { uid: Some(u32::MAX), gid: Some(7), ..SetAttributes::default() };
+    let stat = nodes.set(&root, egg.id, None, &change).unwrap().stat;
+    assert_eq!((stat.uid, stat.gid), (0, 7));
+}
+
+/// An engine whose Ops write at most one page, as those of a client of a service do.
+struct Narrow(Model);
+
+impl Narrow {
+    fn inner(&self) -> &Model {
+        &self.0
+    }
+}
+
+impl Engine for Narrow {
+    forward_calls! {
+        inner:
+        root lookup attributes birth inode_flags read version seek has_storage xattr xattr_names list open
+        close reserve unreserve directory_changes wait_for sync space
+    }
+
+    fn write_max(&self) -> usize {
+        4096
+    }
+
+    fn apply(&self, op: &Op<'_>) -> Result<Applied> {
+        match op {
+            Op::Write { data, .. } | Op::Append { data, .. } if data.len() > 4096 => {
+                Err(eyrie_engine::Error::TooLarge)
+            }
+            op => self.0.apply(op),
+        }
+    }
+}
+
+#[test]
+fn too_large_writes_are_short() {
+    let model = Model::new(ObjectId::new(64, Kind::Directory), OWNER, Time::default());
+    let nodes = Pxfs::new(Arc::new(Narrow(model)), Credentials::root()).nodes();
+    let who = Credentials::root();
+    let egg = nodes.make(&who, nodes.root(), NAME, Kind::File, 0o644, 0).unwrap();
+    assert_eq!(nodes.write(&who, egg.id, 0, &[1; 5000]).unwrap(), 4096);
+    assert_eq!(nodes.append(&who, egg.id, &[1; 5000]).unwrap(), 4096..8192);
+    nodes.set_inode_flags(&who, egg.id, InodeFlags::APPEND_ONLY).unwrap();
+    assert_eq!(nodes.write(&who, egg.id, 8192, &[1; 5000]).unwrap(), 4096);
+}
+
+/// An engine whose medium fails after the change of each creation.
+struct Failing(Model);
+
+impl Failing {
+    fn inner(&self) -> &Model {
+        &self.0
+    }
+}
+
+impl Engine for Failing {
+    forward_calls! {
+        inner:
+        root lookup attributes birth inode_flags read version seek has_storage xattr xattr_names list open
+        close reserve unreserve directory_changes wait_for sync space
+    }
+
+    fn apply(&self, op: &Op<'_>) -> Result<Applied> {
+        let applied = self.0.apply(op)?;
+        if matches!(op, Op::Create { .. }) { Err(Fault::ReadOnly.into()) } else { Ok(applied) }
+    }
+}
+
+#[test]
+fn file_of_a_failed_create_is_no_other_file() {
+    let model = Model::new(ObjectId::new(64, Kind::Directory), OWNER, Time::default());
+    let files = Pxfs::new(Arc::new(Failing(model)), Credentials::root());
+    let flags = OpenFlags::WRITE | OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
+    let failed = files.open("/egg".into(), flags, 0o644).map_err(|error| error.errno());
+    assert_eq!(failed.err(), Some(Errno::ROFS));
+    let again = files.open("/egg".into(), flags, 0o644).map_err(|error| error.errno());
+    assert_eq!(again.err(), Some(Errno::EXIST), "the engine refuses the name without a fault");
 }

@@ -24,8 +24,9 @@ impl<E: Engine> Nodes<E> {
         self
     }
 
-    /// Writes bytes to a file, and returns their number. The caller must have checked the rights. The
-    /// credentials `who` decide about the set-id bits that the file loses.
+    /// Writes bytes to a file, and returns their number. A call on a served volume writes at most 64 MiB. The
+    /// caller must have checked the rights. The credentials `who` decide about the set-id bits that the file
+    /// loses.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
@@ -37,9 +38,7 @@ impl<E: Engine> Nodes<E> {
     /// As [`Posix::write_at`], but no `EBADF`. `EISDIR` for a directory, `EINVAL` for another kind of object.
     /// `EPERM` for an immutable file, and for an append-only file unless the bytes begin at its end.
     pub fn write(&self, who: &Credentials, id: ObjectId, offset: u64, data: &[u8]) -> Result<usize> {
-        let write = |data: &[u8]| {
-            self.call(who, "write", [id], |user| user.write_node(id, data, offset)).map(|()| data.len())
-        };
+        let write = |data: &[u8]| self.call(who, "write", [id], |user| user.write_node(id, data, offset));
         write(data).or_else(|error| self.files.write_less(id, Some(offset), data, error, write))
     }
 
