@@ -335,11 +335,9 @@ fn refused_attribute_is_lost_unless_the_volume_is_full() {
     engine.apply(&Op::SetXattr { id, name, value, mode, time }).expect("room");
     let bytes = engine.volume().medium().snapshot();
     let reason = "the extended attribute user.colour is lost: not now";
-    let refusals: [(fn() -> Error, &str, bool); 2] = [
-        (|| Error::NoSpace, "no space left in the volume", true),
-        (|| Error::Invalid("not now"), reason, false),
-    ];
-    for (refusal, reason, is_full) in refusals {
+    let refusals: [fn() -> Error; 2] = [|| Error::NoSpace, || Error::Invalid("not now")];
+    let results = [("no space left in the volume", true), (reason, false)];
+    for (refusal, (reason, is_full)) in refusals.into_iter().zip(results) {
         let medium = Medium::memory_holding(&bytes).expect("memory");
         let from = Volume::open_damaged_on(medium).expect("it has superblocks");
         let to = Refusing { engine: new_volume(&from), refusal };

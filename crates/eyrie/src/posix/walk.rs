@@ -419,8 +419,7 @@ pub(super) fn remove_all<P: Posix + Clone>(fs: P, path: &Path) -> Result<()> {
         false => path.join(relative),
     };
     let mut damage = None;
-    let mut walk = Walk::new(fs, path)?;
-    while let Some(step) = walk.next() {
+    for step in Walk::new(fs, path)? {
         let (relative, result) = match step {
             WalkStep::Entry(entry) if entry.kind == Kind::Directory => continue,
             WalkStep::Entry(entry) => {
