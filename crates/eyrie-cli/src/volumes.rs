@@ -75,8 +75,8 @@ pub fn open(volume: &Path, purpose: Purpose) -> Result<Volume> {
     opened.map_err(|error| unopened("cannot open the volume", volume, &error))
 }
 
-/// Returns the failure of a call that opens a volume by itself. Works like [`refused`], with advice if
-/// nothing exists at the path.
+/// Returns the failure of a call of the library that opens a volume, also as a part of its work (a resize,
+/// for example). Works like [`refused`], with advice if nothing exists at the path.
 pub fn unopened(what: &str, volume: &Path, error: &eyrie::Error) -> Failure {
     match error.errno() {
         Errno::NOENT if !volume.exists() => missing(what, volume),

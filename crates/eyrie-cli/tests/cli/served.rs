@@ -349,7 +349,8 @@ impl HostObserver for AnswerAndDie {
         {
             service.resume();
             // The service answers one request after the other. So before the service makes this directory, it
-            // has answered the request of the client, and has forgotten this request.
+            // has answered the request of the client, and has removed the record of this request from the
+            // volume. The next service cannot find out the outcome.
             self.sandbox.succeed(["mkdir", "vol:/after"]);
             service.kill();
             self.next.replace(Some(Service::start(&self.sandbox)));
@@ -474,8 +475,8 @@ fn writers_of_a_full_volume_keep_their_sessions() {
     sandbox.succeed(["fsck", "vol"]);
 }
 
-/// A failed run leaves an old page unchanged, and leaves no new file. A run that succeeds replaces the bytes
-/// of the page, and keeps its inode and its mode.
+/// A failed run of `eyrie bench --html` leaves an old report unchanged, and leaves no new file. A run that
+/// succeeds replaces the bytes of the report's file, and keeps the inode and the mode of the file.
 #[test]
 fn failed_benchmark_keeps_the_old_page() {
     let sandbox = Sandbox::new();

@@ -11,7 +11,8 @@
 //!   damaged.
 //! - A file keeps its readable bytes. Holes replace the unreadable ranges.
 //! - An extent that files share by clones is written once, and cloned into the other files. A sealed file of
-//!   a single extent gets bytes of its own, because one Op must create it.
+//!   a single extent may be the value of a key. One `Op::Put` creates its copy, so that the copy is sealed,
+//!   too, and has bytes of its own instead of a clone.
 //! - If two objects with names claim the same bytes, both keep the bytes, because the true owner is unknown.
 //!   The second claimant is copied after all other objects, so that duplicates use only the room that is
 //!   left.
@@ -20,8 +21,8 @@
 //! - If no readable entry leads to an object in a header chunk, the object is copied into `lost+found`. The
 //!   name of such an object is `#` and the number of its id. If `lost+found` has this name already, for
 //!   example from an earlier salvage, `-2` or a higher number follows. `lost+found` itself gets such a number
-//!   if the root has another kind of object of this name. If other objects have claimed some of its bytes,
-//!   an object without a name is left out, unless it is a directory.
+//!   if the root has another kind of object of this name. An object without a name is left out if
+//!   other objects have claimed some of its bytes, unless the object is a directory.
 
 mod clones;
 mod copy;

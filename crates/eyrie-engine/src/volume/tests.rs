@@ -563,7 +563,8 @@ fn discarded_group_is_reused_and_freed_once() {
     assert_eq!(space.compare(&marks), []);
 }
 
-/// A thread must not hold the lock of its magazine when it frees a page that the medium refused.
+/// If the medium refuses an allocation, the thread frees the page again. The free locks the magazine of the
+/// thread, so the thread must not hold this lock then.
 #[test]
 fn regression_refused_allocation_does_not_deadlock() {
     let plan = FaultPlan::default();

@@ -37,8 +37,8 @@ use self::owners::{LockUse, Owner, Owners};
 use self::waits::{Waiting, Waits};
 use crate::answer::{Answer, OrErrno};
 
-/// A refused request that does not wait is repeated for this time, because the kernel may have reported the
-/// end of an open file a moment ago.
+/// A refused request that does not wait is repeated for this time, because an open file may have ended
+/// already, and the kernel reports its end only a moment later.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// The locks of one mount.
@@ -249,7 +249,7 @@ mod tests {
     }
 
     /// A close ends the use after the mount has noted the use, and before the volume grants the lock.
-    /// Nothing else would then end the lock.
+    /// Only the look for the use after the grant can then end the lock.
     #[test]
     fn lock_that_is_granted_after_a_close_ends() {
         let (_place, _volume, locks, egg) = locks();
@@ -259,7 +259,8 @@ mod tests {
             locks.flush(egg, 1);
             assert_eq!(locks.set_as(owner, &request, None).map_err(Errno::code), Ok(()));
             assert!(is_free(&locks, egg), "{call:?}");
-            // A use that was noted again has another number.
+            // If the use is noted again after its end, its owner gets another number in the volume, so the
+            // lock of the first owner must still end.
             let owner = locks.note_use(&request);
             locks.flush(egg, 1);
             locks.note_use(&request);

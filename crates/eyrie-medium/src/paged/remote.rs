@@ -4,8 +4,8 @@
 //! This process maps the pages and their flags. Before each access it looks at the flags, as the owner does.
 //! If a page is not in memory, or is about to leave it, this process asks the owner to bring the page. The
 //! grace period of an eviction waits for the pins of this process, because the owner watches them
-//! ([`epoch::watch_pins`]). So a page that was in memory without [`LEAVING`](super::page::LEAVING) at any
-//! time since the pin began stays in memory until the pin ends.
+//! ([`epoch::watch_pins`]). If a page was in memory without [`LEAVING`](super::page::LEAVING) at one moment
+//! since the pin began, it stays in memory until the pin ends.
 //!
 //! The cache of an owner that has died does not change any more. So a reader must check that the owner lives
 //! before it uses the bytes that it has read ([`RemotePages::check_owner`]).

@@ -171,7 +171,7 @@ fn allocation_provides_huge_pages_while_memory_suffices() {
     assert_eq!(next(0..512), Vec::from_iter(0..512), "few pages in use: no memory is taken in advance");
     assert_eq!(next(0..513), Vec::from_iter(0..1024), "one page provides its huge page");
     assert_eq!(next(0..1025), Vec::from_iter(0..1536));
-    assert_eq!(next(0..5000).len(), 5000, "at most half of the limit is taken in advance");
+    assert_eq!(next(0..5000).len(), 5000, "no memory is taken in advance beyond half of the limit");
     assert_eq!(pages_with_memory(2000, 0..900), Vec::from_iter(0..900));
     // One page in each of twelve huge pages: their unused rest stays below the pages in use.
     let sparse = pages_with_memory(8192, (0..1100).chain((3..15).map(|huge| huge * 512)));
@@ -329,7 +329,8 @@ fn changes_larger_than_the_journal_are_durable() {
     drop(gate);
     let before = pager(&medium).stats().written_bytes;
     medium.drain().expect("the record overflows");
-    // The record has the pages once, and its replay writes them again.
+    // The drain writes the pages once into the record. The record overflows, so the drain then replays the
+    // journal at once, which writes the pages to their places.
     let written = pager(&medium).stats().written_bytes - before;
     assert!(written >= 2 * 300 * 4096, "{written}");
     let places = |page: u64| {
@@ -376,10 +377,10 @@ fn take_many(medium: &Medium) -> Result<usize, Fault> {
     Ok(most)
 }
 
-/// Synchronises on another thread.
+/// Makes another thread call `sync`, and waits for it.
 fn sync_elsewhere(medium: &Medium) {
-    // This thread claims its slot first. Otherwise it would get the slot, and so the number, of the other
-    // thread.
+    // This thread claims its slot in the table of pins first. Otherwise it could get the slot that the other
+    // thread leaves, and `Pace` would take it for the thread that synchronised.
     drop(pin());
     std::thread::scope(|scope| scope.spawn(|| medium.sync().expect("drained")).join().expect("no panic"));
     // The test may have to wait for a processor, so the limit must not expire meanwhile.

@@ -9,9 +9,9 @@
 //! process is killed while it recovers from that failure.
 //!
 //! In about half of the chains, the first kill follows an odd number of events. In these chains the processes
-//! after the first open the volume as services do. The clients of a killed service know the number of its
-//! owner and the generations of its objects. So no later process may have that number or assign one of those
-//! generations, even if the kill undoes changes on a disk.
+//! after the first open the volume as services do. The clients of a killed service know its number as an
+//! owner of the volume, and the generations of the volume's objects. So no later process may have that number
+//! or assign one of those generations, even if the kill undoes changes on a disk.
 //!
 //! After a kill, the next process of a chain starts from durable bytes and pending stores. Its events begin
 //! with these stores and an [`Event::Kill`]. (After a power failure it has only durable bytes.) As in any

@@ -1,8 +1,9 @@
 //! Measures programs on a mounted volume, and on libfuse's `passthrough_ll` over a tmpfs, in alternation.
 //!
 //! A process with default options serves each of the two file systems, and both keep their bytes in memory.
-//! Each row checks the bytes that it read, the sizes that it wrote, or the names that it made. `git status`
-//! and `find` are compared with the tmpfs itself, because the caches of the kernel answer their calls.
+//! Each row but `open + close` checks its results: the bytes that it read, the sizes of files, or the names.
+//! A call that fails ends the run. `git status` and `find` are compared with the tmpfs itself, because the
+//! caches of the kernel answer their calls.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -91,7 +92,7 @@ impl Drop for Served {
     }
 }
 
-/// Programs and files that this group needs, and the Debian packages that have them.
+/// Programs and files that the figures of this module need, and the Debian packages that have them.
 const PROGRAMS: [Packaged; 5] = [
     (PASSTHROUGH_SOURCE, "libfuse3-dev"),
     ("pkg-config", "pkg-config"),
@@ -101,7 +102,7 @@ const PROGRAMS: [Packaged; 5] = [
 ];
 
 /// Installs missing programs. Fails if this user cannot open `/dev/fuse`. A run calls this function first, so
-/// that it does not measure other groups in vain.
+/// that it does not measure the figures of other groups in vain.
 pub fn check_programs() -> Result<()> {
     packages::install(&PROGRAMS)?;
     let device = File::options().read(true).write(true).open("/dev/fuse");
