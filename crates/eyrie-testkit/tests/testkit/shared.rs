@@ -25,7 +25,7 @@ use eyrie_testkit::services::{in_client_process, served};
 use crate::threads::{Shared, explain, storm_of};
 
 /// Returns the next time of a clock that never shows the same time twice. The clock is years behind, because
-/// a service replaces each time that is not more than a minute old. A run takes less than a day on this
+/// a service keeps only times of root that are more than a minute old. A run takes less than a day on this
 /// clock, so no access time becomes a day old.
 fn counter() -> Time {
     static NEXT: AtomicI64 = AtomicI64::new(0);

@@ -15,7 +15,7 @@ use crate::fetch::FetchSize;
 ///
 /// A *cookie* is a position in the directory: 0 is the start, and [`DirEntry::cookie`] is the position after
 /// an entry. A cookie is valid as long as the directory exists, for every listing of the directory. In a
-/// volume, changes of other entries do not move the cookie. On the host this depends on the host's file
+/// volume, changes of entries with other hashes do not move the cookie. On the host this depends on the host's file
 /// system.
 ///
 /// ```
