@@ -45,7 +45,10 @@ impl ServiceProcess {
         let mut service = ServiceProcess(serve.spawn().map_err(|error| error.to_string())?);
         let started = Instant::now();
         while !service.answers(command, volume) {
-            if stop() || started.elapsed() > PATIENCE {
+            if stop() {
+                return Err("the run was interrupted".to_owned());
+            }
+            if started.elapsed() > PATIENCE {
                 return Err("its service does not answer".to_owned());
             }
             if service.0.try_wait().is_ok_and(|ended| ended.is_some()) {
@@ -66,6 +69,12 @@ impl ServiceProcess {
 impl Drop for ServiceProcess {
     fn drop(&mut self) {
         let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let started = Instant::now();
+        while started.elapsed() < PATIENCE && self.0.try_wait().is_ok_and(|ended| ended.is_none()) {
+            sleep(PAUSE);
+        }
+        // A service that does not react ends all the same. This call fails for one that has ended.
+        let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
@@ -275,7 +284,8 @@ mod tests {
         let command = directory.path().join("command");
         fs::write(&command, "#!/bin/sh\ntest \"$1\" = serve && exec sleep 600\nexit 1\n").unwrap();
         fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(ServiceProcess::start(&command, directory.path(), || true).is_err());
+        let waited = ServiceProcess::start(&command, directory.path(), || true);
+        assert_eq!(waited.map(drop), Err("the run was interrupted".to_owned()));
     }
 
     #[test]

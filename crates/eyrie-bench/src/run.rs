@@ -19,7 +19,8 @@ pub trait Workload {
     /// Returns the bytes that one side needs at most in a run with this number of threads.
     fn bytes(&self, threads: u64) -> u64;
 
-    /// Returns the largest number of threads that can divide the work. Their files must have different names.
+    /// Returns the largest number of threads that the work allows. Each thread needs a part of the work, and
+    /// its files need names of their own.
     fn most_threads(&self) -> u64 {
         u64::MAX
     }
@@ -81,7 +82,7 @@ pub fn run(workload: &dyn Workload, mut setting: Setting<'_>) -> Result<BenchRep
     let threads = setting.threads.iter().copied().max().unwrap_or(1) as u64;
     let most = workload.most_threads();
     if threads > most {
-        let text = format!("{threads} threads cannot divide this amount of work: use at most {most}");
+        let text = format!("{threads} threads are too many for this work: use at most {most}");
         return Err(Error::Request(text));
     }
     setting.request.bytes = workload.bytes(threads);
@@ -94,9 +95,6 @@ pub fn run(workload: &dyn Workload, mut setting: Setting<'_>) -> Result<BenchRep
     let (mut rows, mut sides, mut skipped, mut done) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for &threads in &setting.threads {
         let mut run_sides = RunSides::new(&setting.request, setting.stop)?;
-        if (setting.stop)() {
-            return Err(Error::Interrupted);
-        }
         let progress = &mut setting.progress;
         let mut next = |name: &str| {
             progress(done, groups, name);

@@ -115,11 +115,10 @@ pub struct RunSides {
 }
 
 impl RunSides {
-    /// Makes the sides. A side other than Eyrie that cannot be made is skipped. After an interrupt, `stop`
-    /// returns true, and no service is waited for.
+    /// Makes the sides. A side other than Eyrie that cannot be made is skipped.
     ///
-    /// # Errors
-    /// Fails if Eyrie's own side or the scratch directory cannot be made, or if too little space is free.
+    /// # Errors `Interrupted` if `stop` returns true. Also fails if Eyrie's own side or the scratch directory
+    /// cannot be made, or if too little space is free.
     pub fn new(request: &SideRequest, stop: fn() -> bool) -> Result<RunSides> {
         let scratch = Scratch::new(&request.directory)?;
         let (room, needed) = (free_bytes(scratch.path()), request.bytes.saturating_mul(request.side_count()));
@@ -134,12 +133,15 @@ impl RunSides {
             .map_err(|reason| Error::Request(format!("eyrie: {reason}")))?;
         run_sides.sides.push(volume);
         for &rival in &request.against {
+            if stop() {
+                return Err(Error::Interrupted);
+            }
             match run_sides.rival(rival, request) {
                 Ok(side) => run_sides.sides.push(side),
                 Err(reason) => run_sides.skipped.push(format!("{rival} is left out: {reason}")),
             }
         }
-        Ok(run_sides)
+        if stop() { Err(Error::Interrupted) } else { Ok(run_sides) }
     }
 
     fn volume(

@@ -99,9 +99,9 @@ impl Display for Failure {
     }
 }
 
-/// Makes the failure for an error of standard output. A closed pipe ends a command with status 0, because its
-/// reader has read enough. A command that changes files calls
-/// [`Output::need_no_reader`](crate::output::Output::need_no_reader), so a closed pipe does not end it.
+/// Makes the failure for an error of standard output. A closed pipe ends a command with status 0, unless its
+/// earlier work has failed, because the reader of the pipe has read enough. A command that changes files
+/// calls [`Output::need_no_reader`](crate::output::Output::need_no_reader), so a closed pipe does not end it.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         let failure = match error.kind() {
@@ -165,6 +165,18 @@ impl Failures {
     /// The failure has no text. Its exit status is that of all failures, or 1 if they differ.
     pub fn finish(self) -> Result<()> {
         self.status.map_or(Ok(()), |status| Err(Failure::silent(status)))
+    }
+}
+
+/// Joins the result of a command that has printed with that of its earlier work. After a closed pipe, the
+/// failure of the earlier work counts.
+///
+/// # Errors
+/// The failure of `printed` unless its exit status is 0, or else that of `earlier`.
+pub fn with_earlier(printed: Result<()>, earlier: Result<()>) -> Result<()> {
+    match printed {
+        Err(failure) if failure.status != 0 => Err(failure),
+        printed => earlier.and(printed),
     }
 }
 

@@ -1,11 +1,11 @@
 //! The command `eyrie`, a thin layer over the library `eyrie`.
 //!
-//! Most errors print a line to standard error: "eyrie: failed action: place: reason and advice".
-//! `eyrie explore` adds the scripts and the command that repeat the error. The exit status is 1 for failures,
-//! 2 for wrong arguments, 3 if something that the arguments name does not exist, and 130 after Ctrl-C. `fsck`
-//! has the statuses of fsck(8), `scrub` has some of them, and `diff` has those of diff(1). A closed standard
-//! output is no error, except for an archive, which would be incomplete. A command that only prints then
-//! ends, and a command that changes files completes its work.
+//! Most errors print a line to standard error: "eyrie: failed action: place: reason and advice". `eyrie
+//! explore` adds the scripts and the command that repeat the error. The exit status is 1 for failures, 2 for
+//! wrong arguments, 3 if something that the arguments name does not exist, and 130 after Ctrl-C. `fsck` has
+//! the statuses of fsck(8), `scrub` has some of them, and `diff` has those of diff(1). A closed standard
+//! output is no error, except for an archive, which would be incomplete. A command that only prints ends
+//! then. A command that changes files completes its work.
 
 #![forbid(unsafe_code)]
 

@@ -16,9 +16,8 @@ use crate::text;
 /// Maximum number of symbolic links that [`refuse_own_storage`] follows, as in the calls of Linux.
 const LINKS_MAX: usize = 40;
 
-/// Fails if `path`, which is absolute, or the file to which it leads, lies in the host directory of the volume or
-/// is the device of the volume. That directory holds only the files of the volume, and a copy or an archive must
-/// not overwrite one of them.
+/// Fails if `path`, or the file to which it leads, is the device of the volume or lies in its host directory.
+/// A copy or an archive must not overwrite the files there. `path` must be absolute.
 ///
 /// # Errors
 /// The message begins with `what`, such as "cannot export to".

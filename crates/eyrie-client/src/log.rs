@@ -1,7 +1,8 @@
 //! The client's side of its change log ([`eyrie_engine::change_log`]).
 //!
 //! A word in the memory of the lanes has the position after the last entry, a bit that seals the log, and a
-//! number that changes whenever the service opens the sealed log again. A client appends an entry in four steps:
+//! number that changes whenever the service opens the sealed log again. A client appends an entry in four
+//! steps:
 //!
 //! 1. It loads this word. If the log is not sealed, this session may hold grants.
 //! 2. It decides that the Op succeeds, checks that the session holds the grants of all objects of the Op, and

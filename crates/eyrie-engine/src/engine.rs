@@ -304,9 +304,9 @@ pub trait Engine: Send + Sync {
     fn xattr_names(&self, id: ObjectId, visit: &mut dyn FnMut(&[u8])) -> Result<()>;
 
     /// Calls `visit` with the entries from `cookie` on (0 is the start) until `visit` returns false. An entry
-    /// that exists during the whole listing is shown exactly once. One exception: if names have the same hash,
-    /// and some of them are made or removed between two calls, others of them may be left out or shown twice.
-    /// Each entry has another `next`. The order is unspecified. `.` and `..` are not entries.
+    /// that exists during the whole listing is shown exactly once. One exception: entries with equal or
+    /// nearly equal hashes, which only chosen names have, may be left out or shown twice if the directory
+    /// changes. No two entries have the same `next`. The order is unspecified. `.` and `..` are not entries.
     ///
     /// # Errors
     /// `NotDirectory`, `Stale`, `Corrupt`, `Fault`.

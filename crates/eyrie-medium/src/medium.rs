@@ -360,11 +360,9 @@ impl Medium {
     ///
     /// The caller is an engine that holds the volume exclusively, or that has it open read-only, when all
     /// other engines of the volume are read-only, too. Or it is a client of the service that holds the volume
-    /// exclusively, and the service [watches](crate::epoch::watch_pins) the pins of the client. The caller
-    /// must ensure that no code, neither its own nor that of the service, stores to these bytes while a
-    /// published pointer leads to them, nor in the grace period after the last such pointer has gone. The
-    /// extents of an object that is never changed in place are such bytes. The watch ends with the session of
-    /// the client, so the client must not use the bytes after that.
+    /// exclusively, and the service watches the pins of the client until the end of its session. The caller
+    /// must ensure that no code, also of the service, stores to these bytes while a published pointer leads to
+    /// them, nor in the grace period after that. Extents that are never changed in place are such bytes.
     ///
     /// The caller also relies on a sound volume. In a damaged volume, two objects may have the same extent. A
     /// write to one object would then change the bytes that this call returned for the other.
@@ -376,11 +374,9 @@ impl Medium {
     pub fn bytes<'a>(&'a self, addr: Addr, len: u64, _guard: &'a Guard) -> Result<&'a [u8], Fault> {
         let place = self.resolve(addr, len)?;
         self.backing.before_read(self.mapped(), addr, len)?;
-        // SAFETY: the range is mapped. By the contract above no thread changes it while the guard lives. The
-        // contract includes the service of a client. No other process changes the range, because the lock of
-        // the volume keeps all other writers away. If the lock is shared, each holder maps the volume
-        // privately or keeps its stores in memory. So even the recovery of one holder changes no byte that
-        // another one sees.
+        // SAFETY: the range is mapped. By the contract above no thread, also of a service, changes it while
+        // the guard lives. The lock of the volume keeps all other writers away. If the lock is shared, each
+        // holder maps the volume privately or keeps its stores in memory, so its recovery changes no byte.
         Ok(unsafe { std::slice::from_raw_parts(place, len as usize) })
     }
 

@@ -75,6 +75,8 @@ pub struct Service {
     directory: Option<SearchableDirectory>,
     /// The file of the socket. It is removed before the engine releases the lock of the volume, too.
     socket: SocketFile,
+    /// The table of the logs is removed before the engine releases the lock of the volume, too.
+    requests: Requests,
     engine: Scm,
     segment: File,
     listener: OwnedFd,
@@ -83,7 +85,6 @@ pub struct Service {
     sessions: BTreeMap<u64, Session>,
     next: u64,
     options: ServeOptions,
-    requests: Requests,
     /// Time since which at least one request has waited for free storage.
     full_since: Option<Instant>,
     keys: SessionKeys,

@@ -72,9 +72,12 @@ pub fn run(arguments: &InstructionsArgs) -> Result<()> {
         // An interrupted run left this directory. Git may know it as a worktree or not.
         std::fs::remove_dir_all(&tree)?;
     }
-    // If git still knows the worktree of an earlier run, it forgets the worktree now.
+    // If git still knows the worktree of an earlier run, it forgets the worktree now. The two `--force` below
+    // replace one that an interrupted `add` has locked.
     output(Command::new("git").args(["worktree", "prune"]))?;
-    output(Command::new("git").args(["worktree", "add", "--detach"]).arg(&tree).arg(base))?;
+    output(
+        Command::new("git").args(["worktree", "add", "--force", "--force", "--detach"]).arg(&tree).arg(base),
+    )?;
     let before = copy_program(&tree).and_then(|()| counts(&tree, &memory));
     output(Command::new("git").args(["worktree", "remove", "--force"]).arg(&tree))?;
     compare(base, &before?, &now, LIMIT)

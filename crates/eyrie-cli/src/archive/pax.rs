@@ -30,7 +30,8 @@ pub const PROJECT: &str = "EYRIE.project";
 /// The start of a key that names an extended attribute.
 const XATTR: &[u8] = b"SCHILY.xattr.";
 
-/// Maximum number of bytes in the names and records of one member. The reader keeps these bytes in memory.
+/// Maximum of the memory for the records that apply to one member, and of the size of one description, in
+/// bytes.
 pub const MAX_RECORD_BYTES: u64 = 16 << 20;
 
 /// Bytes of memory that a record needs beside its key and its value: both vectors, and the headers of their

@@ -15,7 +15,7 @@ use crate::failure::reason_of_io;
 use crate::text;
 
 /// The message for a member whose names and records have more than [`MAX_RECORD_BYTES`].
-const TOO_MUCH: &str = "the description of a member has more than 16 MiB";
+const TOO_MUCH: &str = "the description of a member needs more than 16 MiB of memory";
 /// Maximum size of a file, in bytes.
 const MAX_BYTES: u64 = i64::MAX.cast_unsigned();
 /// Bytes of the read buffer.

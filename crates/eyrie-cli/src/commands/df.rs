@@ -6,7 +6,7 @@ use clap::{ArgAction, Args};
 use eyrie::Information;
 use serde_json::{Value, json};
 
-use crate::failure::{Failures, Result};
+use crate::failure::{Failures, Result, with_earlier};
 use crate::opened::with_volumes;
 use crate::output::{Output, table};
 use crate::text;
@@ -47,12 +47,14 @@ pub fn run(arguments: &DfArgs, output: &mut Output) -> Result<()> {
         }
         Ok(())
     })?;
-    if arguments.json {
-        output.json(&Value::Array(values))?;
+    let printed = if arguments.json {
+        output.json(&Value::Array(values))
     } else if !values.is_empty() {
-        output.table(&rows)?;
-    }
-    failures.finish()
+        output.table(&rows)
+    } else {
+        Ok(())
+    };
+    with_earlier(printed, failures.finish())
 }
 
 fn json(path: &Path, information: &Information) -> Value {

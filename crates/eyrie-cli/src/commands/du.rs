@@ -9,11 +9,14 @@ use clap::{ArgAction, Args};
 use eyrie::{Credentials, Files, PosixExt, WalkStep};
 use serde_json::{Value, json};
 
-use crate::failure::{Doing, Failures, Result, Skipped};
+use crate::failure::{Doing, Failures, Result, Skipped, with_earlier};
 use crate::opened::with_volumes;
 use crate::output::{Output, json_name};
 use crate::place::{Inside, Place};
 use crate::{interrupt, text};
+
+/// The start of the message about entries that could not be read.
+const SKIPPED: &str = "not everything was counted";
 
 /// Show the space that files and directories take
 #[derive(Debug, Args)]
@@ -90,7 +93,9 @@ pub fn run(mut arguments: DuArgs, output: &mut Output) -> Result<()> {
         failures.finish()
     });
     match counted {
-        Err(failure) if failure.ends_command() => Err(failure),
+        Err(failure) if failure.ends_command() => {
+            with_earlier(Err(failure), usage.skipped.finish(SKIPPED, "du"))
+        }
         counted => counted.and(usage.finish()),
     }
 }
@@ -165,11 +170,13 @@ impl Usage<'_> {
     }
 
     fn finish(self) -> Result<()> {
-        if self.arguments.json {
-            self.output.json(&json!({ "entries": self.values, "total_bytes": self.total }))?;
+        let printed = if self.arguments.json {
+            self.output.json(&json!({ "entries": self.values, "total_bytes": self.total }))
         } else if self.arguments.total {
-            writeln!(self.output, "{}\ttotal", self.size(self.total))?;
-        }
-        self.skipped.finish("not everything was counted", "du")
+            writeln!(self.output, "{}\ttotal", self.size(self.total)).map_err(Into::into)
+        } else {
+            Ok(())
+        };
+        with_earlier(printed, self.skipped.finish(SKIPPED, "du"))
     }
 }

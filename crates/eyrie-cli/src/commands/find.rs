@@ -12,7 +12,7 @@ use eyrie::{Files, Kind, PosixExt, Stat, Time, WalkEntry, WalkStep};
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::Value;
 
-use crate::failure::{Doing, Result, Skipped};
+use crate::failure::{Doing, Result, Skipped, with_earlier};
 use crate::opened::with_volumes;
 use crate::output::{Output, json_name, json_stat};
 use crate::place::{Inside, Place};
@@ -112,13 +112,13 @@ pub fn run(arguments: FindArgs, output: &mut Output) -> Result<()> {
     let FindArgs { size, mtime, newer, empty, json, .. } = &arguments;
     let need_attributes = size.is_some() || mtime.is_some() || newer.is_some() || *empty || *json;
     let mut skipped = Skipped::default();
-    with_volumes([], |volumes| {
+    let searched = with_volumes([], |volumes| {
         let newer = newer.as_ref().map(|place| volumes.stat(place)).transpose()?.map(|stat| stat.modified);
         let conditions = Conditions { arguments: &arguments, newer, now, need_attributes };
         search(&volumes.files(&inside.volume)?, &inside, &conditions, &mut matches, &mut skipped)
-    })?;
-    matches.finish()?;
-    skipped.finish("not everything was read", inside)
+    });
+    let printed = searched.and_then(|()| matches.finish());
+    with_earlier(printed, skipped.finish("not everything was read", inside))
 }
 
 fn search(

@@ -7,7 +7,7 @@ use eyrie::{Dir, File, Files, InodeFlags, OpenFlags, Posix, Target};
 use serde_json::{Value, json};
 
 use super::each_file::{Reach, VisitedFile, each_file};
-use crate::failure::{Doing, Result};
+use crate::failure::{Doing, Result, with_earlier};
 use crate::opened::for_each;
 use crate::output::{Output, json_name};
 use crate::place::{self, Place};
@@ -59,7 +59,7 @@ pub fn run(arguments: &LsattrArgs, output: &mut Output) -> Result<()> {
         })
     });
     if arguments.json && !shown.as_ref().is_err_and(|failure| failure.ends_command()) {
-        output.json(&Value::Array(values))?;
+        return with_earlier(output.json(&Value::Array(values)), shown);
     }
     shown
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use eyrie::{Files, Kind, Posix, PosixBirth, PosixExt, Stat, Time};
 use serde_json::Value;
 
-use crate::failure::{Doing, Result};
+use crate::failure::{Doing, Result, with_earlier};
 use crate::opened::for_each;
 use crate::output::{Output, json_name, json_stat, json_time};
 use crate::place::{self, Inside, Place};
@@ -61,7 +61,7 @@ pub fn run(arguments: StatArgs, output: &mut Output) -> Result<()> {
         attributes.print(inside, &settings, output)
     });
     if json && !shown.as_ref().is_err_and(|failure| failure.ends_command()) {
-        output.json(&Value::Array(values))?;
+        return with_earlier(output.json(&Value::Array(values)), shown);
     }
     shown
 }

@@ -8,7 +8,7 @@ use eyrie::{Files, Kind, Posix, PosixExt, Walk, WalkEntry, WalkStep};
 use eyrie_sim::canonical::{self, CanonicalParts};
 use serde_json::{Value, json};
 
-use crate::failure::{Doing, Failure, Result, Skipped, reason};
+use crate::failure::{Doing, Failure, Result, Skipped, reason, with_earlier};
 use crate::output::{Output, json_name};
 use crate::place::{Inside, Place};
 use crate::volumes::Purpose;
@@ -61,11 +61,12 @@ pub fn run(arguments: TreeArgs, output: &mut Output) -> Result<()> {
         counts: [0; 2],
         skipped: Skipped::default(),
     };
-    volumes::with_files(&inside.volume, Purpose::Read, |files| {
+    let drawn = volumes::with_files(&inside.volume, Purpose::Read, |files| {
         files.options().read(true).directory(true).open(&inside.path).doing("show", &inside)?;
         drawing.draw(super::ls::walk(files, &inside, arguments.all)?, depth)
-    })?;
-    drawing.finish()
+    });
+    let printed = drawn.and_then(|()| drawing.sum());
+    with_earlier(printed, drawing.skipped.finish("not everything was shown", &inside))
 }
 
 /// Prints the canonical text of a tree.
@@ -114,8 +115,8 @@ fn print_json(inside: &Inside, all: bool, depth: usize, output: &mut Output) -> 
         }
         Ok(())
     })?;
-    output.json(&Value::Array(values))?;
-    skipped.finish("not everything was shown", inside)
+    let printed = output.json(&Value::Array(values));
+    with_earlier(printed, skipped.finish("not everything was shown", inside))
 }
 
 /// A tree that is being drawn.
@@ -181,11 +182,11 @@ impl Drawing<'_> {
         Ok(writeln!(self.output)?)
     }
 
-    fn finish(self) -> Result<()> {
+    /// Prints the numbers of entries.
+    fn sum(&mut self) -> Result<()> {
         let [directories, others] = self.counts;
         let directories = text::counted(directories, "directory", "directories");
         let others = text::counted(others, "file", "files");
-        writeln!(self.output, "\n{directories}, {others}")?;
-        self.skipped.finish("not everything was shown", self.inside)
+        Ok(writeln!(self.output, "\n{directories}, {others}")?)
     }
 }

@@ -37,7 +37,7 @@ const GRANTED: usize = 4;
 /// The next number that the log may give to a new object, and the end of these numbers.
 const GENERATION: usize = 5;
 const GENERATIONS_END: usize = 6;
-/// The storage that the entries of the log that are not applied may need, in bytes.
+/// The storage that the entries of the log may need that are not applied yet, in bytes.
 const BUDGET: usize = 7;
 const FIRST_GROUP: usize = 8;
 /// Largest number of supplementary groups of a user who can have a log.
@@ -298,8 +298,12 @@ pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Re
 /// Returns the parts of the volume that sessions held, from the table of their logs.
 fn holders(table: &File) -> Result<Vec<(usize, SessionKey)>> {
     let mut keys = vec![0_u64; PARTS];
-    host::read_exact_at(table, keys.as_mut_bytes(), HOLDERS as u64 * 8)
-        .map_err(|source| io_fault("reading the table of the change logs", source))?;
+    match host::read_exact_at(table, keys.as_mut_bytes(), HOLDERS as u64 * 8) {
+        Ok(()) => {}
+        // The table is damaged. Without holders, no entry that needs them is applied.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Vec::new()),
+        Err(source) => return Err(io_fault("reading the table of the change logs", source)),
+    }
     let is_held = |&(_, key): &(usize, u64)| key != 0;
     let held = keys.into_iter().enumerate().filter(is_held);
     Ok(held.map(|(part, key)| (part, SessionKey::from_raw(key))).collect())

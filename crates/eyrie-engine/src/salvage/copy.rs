@@ -43,9 +43,9 @@ fn device(object: &DamagedObject) -> Result<u64> {
 impl Salvage<'_> {
     /// Creates an object that is not a directory, with all its readable bytes. Returns its id.
     ///
-    /// # Errors
-    /// Errors of the new volume, which then has no part of the object. `Invalid` if the target of a symbolic
-    /// link cannot be read, or if the number of a device is damaged.
+    /// # Errors Errors of the new volume, which then has no part of the object, unless the removal fails,
+    /// too. `Invalid` if the target of a symbolic link cannot be read, or if the number of a device is
+    /// damaged.
     pub(super) fn copy_object(&mut self, object: &DamagedObject, place: &NewName<'_>) -> Result<ObjectId> {
         self.cloned.begin_object();
         let (id, bytes) = match object.id.kind() {
@@ -61,20 +61,22 @@ impl Salvage<'_> {
             _ => (self.create(object, place, Content::Empty)?, 0),
         };
         if let Err(error) = self.finish(object, id, place.path) {
-            self.remove_copy(object, place)?;
-            return Err(error);
+            return Err(self.without_copy(object, place, error));
         }
         self.done.bytes += bytes;
         Ok(id)
     }
 
-    /// Removes an incomplete copy, because the new volume has refused a part of it, for example because the
-    /// volume is full.
-    fn remove_copy(&mut self, object: &DamagedObject, place: &NewName<'_>) -> Result<()> {
+    /// Removes an incomplete copy, because the new volume has refused a part of it with `error`, for example
+    /// because the volume is full. Returns this error, or that of the removal. After a fault the salvage
+    /// ends, so the copy stays.
+    fn without_copy(&mut self, object: &DamagedObject, place: &NewName<'_>, error: Error) -> Error {
         self.cloned.forget_object();
+        if matches!(error, Error::Fault(_)) {
+            return error;
+        }
         let (dir, name, time) = (place.dir, place.name, object.changed);
-        self.to.apply_above_limits(&Op::Unlink { dir, name, time })?;
-        Ok(())
+        self.to.apply_above_limits(&Op::Unlink { dir, name, time }).err().unwrap_or(error)
     }
 
     /// Checks that the contents of an object can be copied. Does not check that the name of the copy is free.
@@ -144,10 +146,7 @@ impl Salvage<'_> {
         let id = self.create(object, place, Content::Empty)?;
         match self.copy_ranges(object, id, place.path) {
             Ok(bytes) => Ok((id, bytes)),
-            Err(error) => {
-                self.remove_copy(object, place)?;
-                Err(error)
-            }
+            Err(error) => Err(self.without_copy(object, place, error)),
         }
     }
 

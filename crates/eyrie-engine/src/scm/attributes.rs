@@ -227,7 +227,7 @@ impl Scm {
             without_limits(|| self.change_xattrs(self.root, cold.changed(), |flags| flags, set))
         };
         // If the change cannot be stored, these grace times are not known at the next open. Each begins again
-        // with the next change of its account.
+        // when its account is next charged.
         let _ = store();
     }
 }

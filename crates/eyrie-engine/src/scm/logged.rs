@@ -84,7 +84,7 @@ impl Scm {
             Checked::ToMake(new) => new,
         };
         if let Some(key) = holder
-            && !self.holds_objects(key, &op, head, new)?
+            && !self.holds_objects(key, &op, new)?
         {
             return Err(Error::Invalid("a log with an object of another session"));
         }
@@ -117,16 +117,11 @@ impl Scm {
 
     /// True if a session holds the grants of the objects of an Op. `new` is the new object, if the Op makes
     /// one.
-    fn holds_objects(
-        &self,
-        key: SessionKey,
-        op: &Op<'_>,
-        head: &EntryHead,
-        new: Option<ObjectId>,
-    ) -> Result<bool> {
+    fn holds_objects(&self, key: SessionKey, op: &Op<'_>, new: Option<ObjectId>) -> Result<bool> {
         let board = self.volume.board();
         let holds = |id| board.is_held_by(id, key);
-        let holds_named = || ObjectId::from_raw(head.detail).is_some_and(holds);
+        // The head of the entry has the object, too, but a client may write any number there.
+        let holds_named = |dir, name| Ok::<_, Error>(self.lookup(dir, name)?.is_none_or(holds));
         Ok(match *op {
             Op::Write { id, .. } | Op::SetSize { id, .. } | Op::SetAttributes { id, .. } => holds(id),
             Op::Create { dir, id, .. } => holds(dir) && holds(id),
@@ -134,10 +129,14 @@ impl Scm {
                 let changed = if new.is_some() { new } else { self.lookup(dir, name)? };
                 holds(dir) && changed.is_some_and(holds)
             }
-            Op::Unlink { dir, .. } | Op::Erase { dir, .. } => holds(dir) && holds_named(),
-            Op::Rename { from_dir, to_dir, to_name, .. } => {
-                let is_replaced_held = self.lookup(to_dir, to_name)?.is_none_or(holds);
-                holds(from_dir) && holds(to_dir) && holds_named() && is_replaced_held
+            Op::Unlink { dir, name, .. } | Op::Erase { dir, name, .. } => {
+                holds(dir) && holds_named(dir, name)?
+            }
+            Op::Rename { from_dir, from_name, to_dir, to_name, .. } => {
+                holds(from_dir)
+                    && holds(to_dir)
+                    && holds_named(from_dir, from_name)?
+                    && holds_named(to_dir, to_name)?
             }
             _ => false,
         })

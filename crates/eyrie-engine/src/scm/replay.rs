@@ -484,9 +484,10 @@ mod tests {
     #[test]
     fn entries_that_no_client_logs_change_nothing() {
         let mut killed = Killed::new(&Credentials::root());
-        killed.put(b"new", b"value");
-        let (dir, id, content) = (killed.dir, ObjectId::new(1 << 20, Kind::File), Content::Empty);
-        killed.append(&Op::Create { dir, name: b"new", id, owner: OWNER, content, time: TIME });
+        // The generations are not those of the log.
+        killed.create_with(b"new", 0, NO_DETAIL);
+        killed.create_with(b"new", 1, killed.generation + 2);
+        let dir = killed.dir;
         killed.append(&Op::Unlink { dir, name: b"key", time: TIME });
         killed.append_bytes(EntryHead { bytes: 32, op_bytes: 16, detail: NO_DETAIL }, &[0x55; 16]);
         killed.write(0, b"blue");
@@ -507,14 +508,18 @@ mod tests {
         killed.create_with(b"new", 0, killed.generation + 2);
         killed.put(b"other", b"one");
         killed.swap_logs();
-        let (nest, file) = (killed.other.2, killed.file);
+        let (root, nest, file) = (killed.dir, killed.other.2, killed.file);
         killed.rename(b"file", b"guest", file);
-        std::mem::swap(&mut killed.dir, &mut killed.other.2);
-        killed.put(b"other", b"lost");
+        // The client gives the id of its own file as that of the name.
+        killed.unlink(b"guest", file);
+        killed.swap_logs();
+        // This log comes second, so no entry of the other log hides this one.
+        killed.dir = root;
+        killed.put(b"key", b"lost");
         let engine = killed.open().expect("sound");
         assert_eq!(
-            (bytes_of(&engine, b"file"), bytes_of(&engine, b"nest/other")),
-            (b"blue".to_vec(), b"one".to_vec())
+            [b"file", &b"nest/other"[..], b"guest", b"key"].map(|path| bytes_of(&engine, path)),
+            [&b"blue"[..], b"one", b"", b""].map(<[u8]>::to_vec)
         );
         assert_eq!(engine.lookup(nest, b"new").expect("sound"), None);
         assert_is_clean(&engine);

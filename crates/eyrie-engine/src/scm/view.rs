@@ -30,8 +30,9 @@ impl VolumeView {
             }
             // In a damaged volume, a pointer of a file may lead to a header or a table. Their bytes change in
             // place, and a slice over such bytes would be unsound. `require_possible_extent` returns
-            // `Corrupt` for such an extent. It does not find an extent that another object has, too, or that
-            // the allocator has as free. `Medium::bytes` names a sound volume as a condition for this reason.
+            // `Corrupt` for such an extent. It does not find an extent that another object also uses, or that
+            // the allocator counts as free. `Medium::bytes` names a sound volume as a condition for this
+            // reason.
             let require = |extent| self.require_possible_extent(extent);
             let (addr, len) = mfile::contiguous(self.medium(), file, range, require)?;
             Ok(Some(FileView { bytes: self.medium().bytes(addr, len, guard)?, size: file.size }))

@@ -232,7 +232,7 @@ fn failed_disk_makes_the_medium_read_only() {
 }
 
 fn set_fails(medium: &Medium) {
-    assert!(medium.enter().is_err_and(|fault| fault.to_string().contains("read-only")));
+    assert!(medium.enter().is_err_and(|fault| fault.to_string().contains("accepts no changes")));
 }
 
 #[test]

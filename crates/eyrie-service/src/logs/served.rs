@@ -43,7 +43,7 @@ pub struct ServedLog {
     pub changes: u32,
     /// Time of the latest request of the session.
     pub latest_request: Option<Instant>,
-    /// Time at which the log was opened, or at which a sweep last found an entry.
+    /// Time at which the log was opened, or at which an entry was last applied.
     pub last_entry: Instant,
     /// The time since which an entry has waited for free storage.
     pub full_since: Option<Instant>,

@@ -42,7 +42,7 @@ pub trait Posix {
     /// names, and its entry may have another inode number than the directory itself.
     fn has_mounts(&self) -> bool;
 
-    /// Returns a number that no removed object with this inode number had, or 0 if there is no such number.
+    /// Returns a number that is another one for each object that ever had this inode number, or always 0.
     #[doc(hidden)]
     fn generation(&self, _inode: u64) -> u64 {
         0

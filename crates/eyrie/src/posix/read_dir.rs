@@ -15,8 +15,8 @@ use crate::fetch::FetchSize;
 ///
 /// A *cookie* is a position in the directory: 0 is the start, and [`DirEntry::cookie`] is the position after
 /// an entry. A cookie is valid as long as the directory exists, for every listing of the directory. In a
-/// volume, changes of entries with other hashes do not move the cookie. On the host this depends on the host's file
-/// system.
+/// volume, changes of entries with other hashes do not move the cookie. On the host this depends on the
+/// host's file system.
 ///
 /// ```
 /// # use eyrie::{Host, PosixExt};

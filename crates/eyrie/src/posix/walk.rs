@@ -411,7 +411,7 @@ impl<P: Posix + Clone> Iterator for Walk<P> {
 
 /// Removes everything below `path`, and `path` itself unless it is the root of the file system. If part of
 /// the tree is damaged or was moved meanwhile, removes everything that the walk can still reach, and then
-/// returns the first of these errors. Any other error ends the removal at once.
+/// returns the first error about damage or a move. Any other error ends the removal at once.
 pub(super) fn remove_all<P: Posix + Clone>(fs: P, path: &Path) -> Result<()> {
     // The root of the walk has an empty relative path, with which `join` would append a slash.
     let place = |relative: &Path| match relative.as_os_str().is_empty() {

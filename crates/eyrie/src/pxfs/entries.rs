@@ -72,7 +72,8 @@ impl<E: Engine> AsUser<'_, E> {
         let name = walk.new_name(parent)?;
         match self.create(&parent.dir, name, Kind::File, mode, Content::Empty) {
             Ok((id, _)) => Ok(id),
-            // A fault may come after the change, and the look-up would then find the new file.
+            // A fault may come after the change, and the look-up would then find the new file. So after a
+            // failure of the disk, an existing name has this error, too, instead of `EEXIST`.
             Err(CallError::Engine(error @ EngineError::Fault(_))) if !error.is_full() => Err(error.into()),
             // On Linux this error comes before all others.
             Err(_) if walk.lookup(parent)?.is_some() => Err(Errno::EXIST.into()),

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use self::listed::Listed;
 use self::listing::Listing;
-use crate::failure::{Doing, Failures, Result};
+use crate::failure::{Doing, Failures, Result, with_earlier};
 use crate::interrupt;
 use crate::opened::{OpenVolumes, with_volumes};
 use crate::output::Output;
@@ -117,10 +117,10 @@ pub fn run(mut arguments: LsArgs, output: &mut Output) -> Result<()> {
     let mut listing = Listing::new(arguments, output);
     let listed = with_volumes([], |volumes| list(&mut listing, &places, titled, volumes));
     let Listing { values, skipped, output, .. } = listing;
-    if json && !listed.as_ref().is_err_and(|failure| failure.ends_command()) {
-        output.json(&Value::Array(values))?;
-    }
-    listed.and(skipped.finish("not everything was listed", shown))
+    let ends = listed.as_ref().is_err_and(|failure| failure.ends_command());
+    let printed = if json && !ends { output.json(&Value::Array(values)) } else { Ok(()) };
+    let listed = with_earlier(listed, skipped.finish("not everything was listed", shown));
+    with_earlier(printed, listed)
 }
 
 /// Lists all arguments.

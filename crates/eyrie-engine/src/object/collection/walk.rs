@@ -59,7 +59,8 @@ const LAST: u64 = u64::MAX >> 1;
 
 /// Returns the position of an entry in a listing: its hash with the bits reversed, without the last bit. The
 /// result is less than `COOKIE_MAX`, so that the position after each entry is a valid cookie. Therefore the
-/// entries with the highest positions share one position. [`separate`] gives each entry a position of its own.
+/// entries with the highest positions share one position. [`separate`] gives each entry a position of its
+/// own.
 #[inline]
 fn position_of(hash: u64) -> u64 {
     (hash.reverse_bits() >> 1).min(COOKIE_MAX - 1)
@@ -213,8 +214,8 @@ impl ListedBucket {
 /// Calls `visit` with the entries from `cookie` on, until `visit` returns false. The cookie 0 is the start.
 ///
 /// `root` returns the current root of the collection. Each entry that exists during the whole listing is
-/// shown exactly once. There is one exception: entries with equal hashes, which only chosen names have, may be
-/// left out or shown twice, if some of them are made or removed between two calls.
+/// shown exactly once. There is one exception: entries with equal or nearly equal hashes, which only chosen
+/// names have, may be left out or shown twice if the directory changes meanwhile.
 ///
 /// # Errors
 /// `Corrupt`, `Fault`, and the errors of `root`.

@@ -284,9 +284,9 @@ fn colliding(volume: &Volume, count: usize) -> Vec<Vec<u8>> {
     names.filter(|name| hash(volume.hash_seed(), name) & 0xfff == 0).take(count).collect()
 }
 
-/// Returns a name of 32 bytes, whose hash is the same for each number. XXH3 multiplies pairs of 8 bytes of such
-/// a name, each after an exclusive-or with a secret word. The first factor is 0 here, so the second one, which
-/// has the number, does not matter.
+/// Returns a name of 32 bytes, whose hash is the same for each number. XXH3 multiplies pairs of 8 bytes of
+/// such a name, each after an exclusive-or with a secret word. The first factor is 0 here, so the second one,
+/// which has the number, does not matter.
 fn of_equal_hash(volume: &Volume, number: u64) -> Vec<u8> {
     let first_word_of_secret = u64::from_le_bytes([0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe]);
     let first = first_word_of_secret.wrapping_add(volume.hash_seed());
