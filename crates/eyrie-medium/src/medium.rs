@@ -361,8 +361,8 @@ impl Medium {
     /// The caller is an engine that holds the volume exclusively, or that has it open read-only, when all
     /// other engines of the volume are read-only, too. Or it is a client of the service that holds the volume
     /// exclusively, and the service watches the pins of the client until the end of its session. The caller
-    /// must ensure that no code, also of the service, stores to these bytes while a published pointer leads to
-    /// them, nor in the grace period after that. Extents that are never changed in place are such bytes.
+    /// must ensure that no code, also of the service, stores to these bytes while a published pointer leads
+    /// to them, nor in the grace period after that. Extents that are never changed in place are such bytes.
     ///
     /// The caller also relies on a sound volume. In a damaged volume, two objects may have the same extent. A
     /// write to one object would then change the bytes that this call returned for the other.

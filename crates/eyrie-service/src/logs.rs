@@ -401,12 +401,10 @@ impl Logs {
             }
         }
         tell(*applied);
+        log.full_since = is_full.then(|| log.full_since.unwrap_or_else(Instant::now));
         if *applied != start {
             // The next owner gives the rest of the log only the rest of its budget.
             table.set_budget(*key, limit_of_storage.saturating_sub(*storage));
-        }
-        log.full_since = is_full.then(|| log.full_since.unwrap_or_else(Instant::now));
-        if log.applied != start {
             log.last_entry = Instant::now();
         }
         if *is_useless {

@@ -50,7 +50,7 @@ pub fn run(arguments: &DfArgs, output: &mut Output) -> Result<()> {
     let printed = if arguments.json {
         output.json(&Value::Array(values))
     } else if !values.is_empty() {
-        output.table(&rows)
+        output.table(&rows).map_err(Into::into)
     } else {
         Ok(())
     };
