@@ -322,10 +322,12 @@ impl Client {
         } else if was_killed && self.is_on_disk() && !broken(SafetyRule::LostChangesAreNoted) {
             self.unsynced.lose();
         }
-        let before = self.session.swap(Arc::new(joined.session));
-        if before.log.as_ref().is_some_and(ChangeLog::has_failed) {
-            self.has_lost_logged.store(true, Ordering::Relaxed);
+        // A sync that loads the next session must know the loss. The old log is final, because this session
+        // has joined.
+        if self.session.load().log.as_ref().is_some_and(ChangeLog::has_failed) {
+            self.has_lost_logged.store(true, Ordering::SeqCst);
         }
+        let before = self.session.swap(Arc::new(joined.session));
         if !is_child {
             // A forked child has no locks, and a thread of its parent may have held the mutex at the fork.
             let collected = SessionLocks { are_collected: true, ..SessionLocks::default() };

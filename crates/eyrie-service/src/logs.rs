@@ -160,8 +160,7 @@ impl Logs {
     /// Applies some entries of all sessions.
     #[inline]
     pub fn sweep(&mut self, engine: &Scm, clock: &mut Clock) -> Swept {
-        let mut swept = Swept::Nothing;
-        let mut at = 0;
+        let (mut swept, mut is_full, mut at) = (Swept::Nothing, false, 0);
         while let Some(&number) = self.open.get(at) {
             at += 1;
             let Some(log) = self.logs.get_mut(&number) else { continue };
@@ -170,7 +169,8 @@ impl Logs {
                 continue;
             }
             if !self.apply(engine, clock, number, tail, SWEEP_BYTES) {
-                return Swept::Full;
+                is_full = true;
+                continue;
             }
             self.look_at_storage(engine, clock, number, true);
             // The budget may have become smaller, or an entry has waited for storage since a request.
@@ -185,7 +185,7 @@ impl Logs {
                 self.reopen(number);
             }
         }
-        swept
+        if is_full { Swept::Full } else { swept }
     }
 
     /// Makes everything visible that clients have logged about the objects of a request, before the request

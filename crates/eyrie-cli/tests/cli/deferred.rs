@@ -28,7 +28,7 @@ const RING: u64 = 4096;
 const SLOT_BYTES: u64 = 4096;
 const GRANTED: u64 = 32;
 /// Offset of the budget of a log in the slot of its session.
-const BUDGET: u64 = 56;
+const BUDGET: u64 = 16;
 /// Offset and size of the keys of the sessions that hold the parts, in the table of logs.
 const HOLDERS: u64 = 256 * SLOT_BYTES;
 const HOLDERS_BYTES: u64 = 8 << 16;
@@ -70,7 +70,7 @@ impl Holder {
 
 /// Suspends a service while its only program holds the grant of the volume. The program gets this grant when
 /// no other program has used the volume for a while.
-fn suspend_beside_grant(sandbox: &Sandbox, service: &Service, program: &Program) {
+pub fn suspend_beside_grant(sandbox: &Sandbox, service: &Service, program: &Program) {
     for _ in 0..200 {
         let file = program.files.options().write(true).create(true).open("/scratch").unwrap();
         (0..CHANGES).for_each(|word| _ = file.write_at(&word.to_le_bytes(), 0).unwrap());

@@ -249,7 +249,7 @@ fn full_volume_is_one_clear_line() {
 }
 
 /// A mounted file system of a limited size. The drop of this value unmounts the file system.
-struct Mount<'a>(&'a Path);
+pub struct Mount<'a>(pub &'a Path);
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {

@@ -20,6 +20,7 @@ mod extremes;
 mod flags;
 mod golden;
 mod keys;
+mod left_logs;
 mod listing;
 mod mount;
 #[cfg(feature = "mutants")]

@@ -30,15 +30,16 @@ const SLOT_BYTES: usize = 4096;
 const SLOT_WORDS: usize = SLOT_BYTES / 8;
 const KEY: usize = 0;
 const APPLIED: usize = 1;
-const IDS: usize = 2;
+/// The storage that the entries of the log may need that are not applied yet, in bytes. An owner that applies
+/// a left log stores this word and [`APPLIED`] by one call.
+const BUDGET: usize = 2;
 const GROUPS: usize = 3;
 /// The [`LogGrant`] of the session. A log without a grant has no entry to apply.
 const GRANTED: usize = 4;
 /// The next number that the log may give to a new object, and the end of these numbers.
 const GENERATION: usize = 5;
 const GENERATIONS_END: usize = 6;
-/// The storage that the entries of the log may need that are not applied yet, in bytes.
-const BUDGET: usize = 7;
+const IDS: usize = 7;
 const FIRST_GROUP: usize = 8;
 /// Largest number of supplementary groups of a user who can have a log.
 const GROUPS_MAX: usize = SLOT_WORDS - FIRST_GROUP;
@@ -237,7 +238,7 @@ pub(crate) struct LeftLog {
 #[derive(Default)]
 pub(crate) struct LeftLogs {
     pub(crate) logs: Vec<LeftLog>,
-    /// The parts that the sessions of these logs held.
+    /// The parts that sessions held.
     pub(crate) parts: Vec<(usize, SessionKey)>,
 }
 
@@ -347,26 +348,33 @@ impl LeftLog {
         if to_change {
             self.write_word(CLOSED_WORD, 1)?;
         }
-        let mut tail = [0; 8];
-        match host::read_exact_at(&self.file, &mut tail, TAIL_WORD as u64 * 8) {
+        let word = |index: usize| {
+            let mut word = [0; 8];
+            host::read_exact_at(&self.file, &mut word, index as u64 * 8).map(|()| u64::from_le_bytes(word))
+        };
+        // An earlier owner may have told the client that nothing after this position is applied.
+        let tail = word(FINAL_WORD).and_then(|end| end.checked_sub(1).map_or_else(|| word(TAIL_WORD), Ok));
+        match tail {
             // The client has shortened its file.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(self.applied),
             // The client first stores the position after a new entry in the memory of its lanes, from which
             // the service reads it. Then the client stores the position here. So the service may have applied
             // more entries than this position says.
-            read => read.map_err(failed).map(|()| u64::from_le_bytes(tail).max(self.applied)),
+            tail => tail.map_err(failed).map(|tail| tail.max(self.applied)),
         }
     }
 
-    /// Notes the position up to which the log is applied.
-    pub(crate) fn set_applied(&self, position: u64) -> Result<()> {
+    /// Notes the position up to which the log is applied, and the rest of its budget, in bytes.
+    pub(crate) fn set_applied(&self, position: u64, budget: u64) -> Result<()> {
         let at = (self.place * SLOT_BYTES + APPLIED * 8) as u64;
-        host::write_all_at(&self.table, &position.to_le_bytes(), at)
+        const { assert!(BUDGET == APPLIED + 1) };
+        // After a kill the next owner finds both words, or neither.
+        host::write_all_at(&self.table, [position, budget].as_bytes(), at)
             .map_err(|source| io_fault("noting the state of a change log", source))
     }
 
-    /// Tells the client up to which position the log is applied, and if an entry failed. Nothing more will be
-    /// applied.
+    /// Tells the client up to which position the log is applied, and if an entry failed. No later owner
+    /// applies more.
     pub(crate) fn finish(&self, position: u64, failed: bool) -> Result<()> {
         if failed {
             self.write_word(FAILED_WORD, 1)?;
@@ -375,7 +383,11 @@ impl LeftLog {
     }
 
     fn write_word(&self, word: usize, value: u64) -> Result<()> {
-        host::write_all_at(&self.file, &value.to_le_bytes(), word as u64 * 8)
-            .map_err(|source| io_fault("closing a change log", source))
+        match host::write_all_at(&self.file, &value.to_le_bytes(), word as u64 * 8) {
+            // The host has provided this page, so the client has given it back. The other logs must not wait
+            // for this client.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
+            written => written.map_err(|source| io_fault("closing a change log", source)),
+        }
     }
 }

@@ -12,10 +12,16 @@ use crate::change_log::{LogError, LogReader, RING_BYTES, storage_of_entry};
 use crate::host::{HostPlace, LeftLog, LeftLogs, left_logs, remove_left};
 use crate::{Engine, Error, Result};
 
+/// Size of the largest piece of storage that an entry needs: a chunk of headers.
+const LARGEST_PIECE: u64 = 16 << 10;
+
 impl Scm {
     /// Applies the change logs that a dead service has left in the directory of the volume, and removes them.
     /// An owner that is killed meanwhile leaves the rest to the next owner. If `to_change` is false, applies
     /// the logs to the copy of the volume, and leaves the files of the logs as they are.
+    ///
+    /// # Errors
+    /// `NoSpace` if the host is full, and `Fault`. The next open then goes on with the logs.
     pub(super) fn replay_logs(&self, place: HostPlace<'_>, to_change: bool) -> Result<()> {
         let mut reader = LogReader::default();
         let LeftLogs { logs, parts } = left_logs(place, to_change, self.volume.owner_number()?)?;
@@ -51,26 +57,34 @@ impl Scm {
 
     fn replay_log(&self, reader: &mut LogReader, log: &LeftLog, tail: u64, to_change: bool) -> Result<()> {
         let (mut applied, mut noted, mut failed) = (log.applied, Ok(()), false);
-        let mut storage = 0;
+        let mut budget = log.budget;
         let generations = Cell::new(log.generations.start);
         let read = reader.read(&log.file, log.applied, tail, RING_BYTES, |position, head, op| {
             let now = SystemTime::now().into();
             let holder = log.holder.filter(|_| !broken(SafetyRule::ReplayComparesHeldParts));
             let entry = LoggedEntry { who: &log.who, head, op, now, holder, is_of_dead_service: true };
-            storage += storage_of_entry(head.bytes.into());
-            let made = if storage <= log.budget || broken(SafetyRule::ReplayKeepsToTheBudget) {
+            let left = budget.checked_sub(storage_of_entry(head.bytes.into()));
+            let made = if left.is_some() || broken(SafetyRule::ReplayKeepsToTheBudget) {
                 self.apply_left(log, &entry, &generations)
             } else {
                 Err(BEYOND_BUDGET)
             };
-            if let Err(error) = made
-                && !std::mem::replace(&mut failed, true)
-            {
-                tracing::error!(%error, "a logged change of a client could not be made");
+            match made {
+                // The log stays for the next open, because the change counts as made.
+                Err(error)
+                    if to_change && self.may_pass(&error) && !broken(SafetyRule::ReplayKeepsItsLogs) =>
+                {
+                    noted = Err(error);
+                    return false;
+                }
+                Err(error) if !std::mem::replace(&mut failed, true) => {
+                    tracing::error!(%error, "a logged change of a client could not be made");
+                }
+                _ => {}
             }
-            applied = position;
+            (applied, budget) = (position, left.unwrap_or(0));
             if to_change {
-                noted = log.set_applied(position);
+                noted = log.set_applied(position, budget);
             }
             // If the position could not be stored, no further entry is applied. The next owner may repeat one
             // entry, but not several, because an entry that changes a name depends on the entries before it.
@@ -92,6 +106,18 @@ impl Scm {
             log.finish(applied, failed)?;
         }
         Ok(())
+    }
+
+    /// True if an entry with this error may succeed at a later open: after a fault of the host, or if the
+    /// host is full. The promised storage of the volume itself is free.
+    fn may_pass(&self, error: &Error) -> bool {
+        let space = self.volume.space();
+        match error {
+            Error::Fault(_) => true,
+            // A client can also make a directory whose chain of pages is full. Then storage is left.
+            Error::NoSpace => space.allocate(LARGEST_PIECE).map(|extent| space.release(extent)).is_err(),
+            _ => false,
+        }
     }
 
     /// Applies an entry of a log that a dead service has left. The generation of a new object must be `next`
@@ -156,7 +182,7 @@ mod tests {
     /// Size of the slot of a session in the table of the logs, and offsets in the slot.
     const SLOT_BYTES: usize = 4096;
     const APPLIED: usize = 8;
-    const BUDGET: usize = 56;
+    const BUDGET: usize = 16;
 
     /// A volume whose service was killed, with the logs of two sessions.
     struct Killed {
@@ -213,6 +239,13 @@ mod tests {
             let log = begin(3, generation..generation + 2, &held);
             let other = (begin(4, generation + 2..generation + 3, &[nest, other, guest]), 0, nest);
             Killed { place, log, file, dir: root, reserved, generation, tail: 0, other }
+        }
+
+        /// Returns a word of the table of the logs.
+        fn table_word(&self, offset: usize) -> u64 {
+            let (table, mut word) = (File::open(self.path().join("sessions")).expect("a table"), [0; 8]);
+            table.read_exact_at(&mut word, offset as u64).expect("a word");
+            u64::from_le_bytes(word)
         }
 
         /// Changes the table of the logs.
@@ -339,6 +372,67 @@ mod tests {
     #[test]
     fn left_log_is_applied_although_calls_of_the_host_fail() {
         assert!(owners_after_failures(false) > 5);
+    }
+
+    /// A host that provides memory this number of times, and then is full.
+    struct FullHost(Cell<u32>);
+
+    impl HostObserver for FullHost {
+        fn before_call(&self, kind: SiteKind, _: Caller) -> std::result::Result<(), Errno> {
+            let left = self.0.get();
+            if kind == SiteKind::Provision {
+                self.0.set(left.saturating_sub(1));
+            }
+            if kind == SiteKind::Provision && left == 0 { Err(Errno::NOSPC) } else { Ok(()) }
+        }
+    }
+
+    /// The host is full while an owner applies a log, so the open fails. The next owner makes every change.
+    #[test]
+    fn left_log_is_applied_after_a_full_host() {
+        let mut killed = Killed::new(&Credentials::root());
+        let pages = 400;
+        (0..pages).for_each(|page| killed.write(page << 12, &[2; 4096]));
+        let mut is_applied_in_part = false;
+        for provisions in 0.. {
+            let host = Rc::new(FullHost(Cell::new(provisions)));
+            match host::observed_by(host, || killed.open().map(drop)) {
+                Ok(()) => break,
+                Err(error) => {
+                    assert!(error.is_full(), "{error:?}");
+                    is_applied_in_part |=
+                        (1..killed.tail).contains(&killed.table_word(3 * SLOT_BYTES + APPLIED));
+                }
+            }
+        }
+        assert!(is_applied_in_part);
+        let engine = killed.open().expect("sound");
+        let mut bytes = vec![0; pages as usize * 4096];
+        assert_eq!(engine.read(killed.file, 0, &mut bytes).expect("sound"), bytes.len());
+        assert!(bytes.iter().all(|&byte| byte == 2));
+        assert_is_clean(&engine);
+    }
+
+    /// A client appends after an owner was killed that had applied a part of its log. The client gets no
+    /// further budget, and nothing is applied after the position that an owner has told it.
+    #[test]
+    fn killed_owner_renews_no_budget() {
+        let mut failed = 0;
+        for calls in 0.. {
+            let mut killed = Killed::new(&Credentials::root());
+            // Each entry may need 36 KiB.
+            killed.change_table(3 * SLOT_BYTES + BUDGET, 80 << 10);
+            [b"blue", b"grey"].into_iter().for_each(|data| killed.write(0, data));
+            let observer = Rc::new(FailAtCall { left: Cell::new(calls), is_kill: true });
+            let opened = host::observed_by(observer, || killed.open().map(drop));
+            if opened.is_ok() {
+                break;
+            }
+            failed += 1;
+            killed.write(0, b"lost");
+            assert_eq!(bytes_of(&killed.open().expect("sound"), b"file"), b"grey", "{calls}");
+        }
+        assert!(failed > 10, "{failed}");
     }
 
     /// Opens the volume with a failure at each call to the host in turn, and then without a failure. Asserts

@@ -152,6 +152,9 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
         ReplayComparesHeldParts "replay-compares-held-parts" on Services, "deferred::left_entries":
             "An owner that finds a log applies only entries whose objects the session of the log held.",
             "it applies every entry";
+        ReplayKeepsItsLogs "replay-keeps-its-logs" on Services, "left_logs::full_host":
+            "An owner that finds a log and a full host keeps the log and fails to open the volume.",
+            "it drops the entries for which it finds no storage";
         ReplayKeepsToTheBudget "replay-keeps-to-the-budget" on Services, "deferred::left_entries":
             "An owner that finds a log applies no entry beyond the budget of the log.",
             "it applies every entry";

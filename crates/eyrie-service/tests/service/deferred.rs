@@ -212,6 +212,8 @@ fn closed_logs_hold_no_parts() {
 /// changes within the budget are made.
 #[test]
 fn entries_beyond_the_budget_change_nothing() {
+    #[cfg(feature = "mutants")]
+    eyrie_medium::rules::break_rule_of_environment();
     let (mut served, [files, other]) = Served::with_clients(64 << 20);
     let holder = RawHolder::new(&served, b"egg");
     let budget = holder.session.lanes.words()[LOG_BUDGET].load(Ordering::SeqCst);

@@ -66,8 +66,11 @@ fn read_overflow(
     anchor: &Anchor,
     overflow: &[FreshPage],
 ) -> io::Result<Option<Vec<u8>>> {
+    if overflow.len() as u64 > MAX_OVERFLOW_BYTES / PAGE_SIZE {
+        return Ok(None);
+    }
     let pages: BTreeSet<u64> = overflow.iter().map(|entry| entry.page).collect();
-    if overflow.len() as u64 > MAX_OVERFLOW_BYTES / PAGE_SIZE || pages.len() < overflow.len() {
+    if pages.len() < overflow.len() {
         return Ok(None);
     }
     let mut tail = Vec::new();
