@@ -134,9 +134,9 @@ fn copy_program(tree: &Path) -> Result<()> {
 /// Builds the program in `tree`, and returns the instructions of one call of each kind.
 fn counts(tree: &Path, memory: &Path) -> Result<Vec<f64>> {
     let mut build = Command::new(env!("CARGO"));
-    for variable in ["CARGO_PROFILE_RELEASE_LTO", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS"] {
+    for variable in ["LTO", "CODEGEN_UNITS", "DEBUG"] {
         // The build must be that of a release.
-        build.env_remove(variable);
+        build.env_remove(format!("CARGO_PROFILE_RELEASE_{variable}"));
     }
     // The arguments have the path of the manifest instead of the name of the package, because the package may
     // have another name in an older commit.
