@@ -14,8 +14,9 @@
 //! that it then sees, and clears the grants on the board. The client has no part in this, so it may be
 //! stopped or dead.
 //!
-//! A session gets grants after several changes. If others need the same objects soon after, the next grant
-//! comes later, up to a second, so that changes of objects in contention are applied at once.
+//! A session gets grants after several changes. If others look at the same objects soon after, the next grant
+//! comes later, up to a second, so that looks need no request. Sessions that change the same objects keep their
+//! grants in turn, each for a short time ([`contention`]).
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use eyrie_client::protocol::{LOG_APPLIED, LOG_FAILED};
 use eyrie_engine::access::Credentials;
-use eyrie_engine::board::SessionKey;
+use eyrie_engine::board::{SessionKey, part_of};
 use eyrie_engine::change_log::{LogError, LogReader, RING_BYTES, storage_of_entry};
 use eyrie_engine::scm::{BEYOND_BUDGET, LoggedEntry, Scm};
 use eyrie_engine::volume::LogTable;
@@ -73,6 +74,17 @@ pub enum Swept {
     Full,
 }
 
+/// Tells if a request can be handled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Readiness {
+    /// Everything that others have logged about the objects of the request is applied.
+    Ready,
+    /// An entry of a log waits for free storage.
+    LacksStorage,
+    /// Another session that changes the same objects keeps their grants for a moment.
+    OthersKeepParts,
+}
+
 /// The objects of a request.
 #[derive(Clone, Copy)]
 pub enum RequestedObjects<'a> {
@@ -110,12 +122,14 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// Begins to defer changes of the volume in this directory.
+    /// Begins to defer changes of the volume in this directory. `has_turns` is true if a session that gets a
+    /// part which others change, too, keeps it for a short time.
     ///
     /// # Errors
     /// `Fault` if the table of the logs cannot be made.
-    pub fn begin(&mut self, directory: &Path) -> Result<()> {
+    pub fn begin(&mut self, directory: &Path, has_turns: bool) -> Result<()> {
         self.table = Some(LogTable::create(directory)?);
+        self.contention.has_turns = has_turns;
         Ok(())
     }
 
@@ -149,6 +163,7 @@ impl Logs {
         if let (Some(log), Some(table)) = (self.logs.remove(&number), &self.table) {
             table.end(log.key);
         }
+        self.contention.forget(number);
         true
     }
 
@@ -190,8 +205,8 @@ impl Logs {
 
     /// Makes everything visible that clients have logged about the objects of a request, before the request
     /// of a session is handled. Takes the grants of these objects back from other sessions. Requests about
-    /// the volume as a whole that change no object take no grants of parts back. Returns false if an entry
-    /// has to wait for free storage. The request then waits, too.
+    /// the volume as a whole that change no object take no grants of parts back. If the result is not
+    /// [`Readiness::Ready`], the request waits.
     #[inline]
     pub fn before_request(
         &mut self,
@@ -199,9 +214,9 @@ impl Logs {
         clock: &mut Clock,
         number: u64,
         objects: RequestedObjects<'_>,
-    ) -> bool {
+    ) -> Readiness {
         if self.table.is_none() {
-            return true;
+            return Readiness::Ready;
         }
         let (latest, count) = self.latest;
         self.latest = (number, if latest == number { count.saturating_add(1) } else { 1 });
@@ -216,15 +231,15 @@ impl Logs {
             let is_unsealed = broken(SafetyRule::RequestsStopAppends);
             let tail = if is_unsealed { log.word().position() } else { log.seal() };
             if !self.apply(engine, clock, number, tail, RING_BYTES) {
-                return false;
+                return Readiness::LacksStorage;
             }
         }
         self.objects.clear();
         match self.whole {
-            Some(holder) if holder == number => return true,
+            Some(holder) if holder == number => return Readiness::Ready,
             Some(holder) => {
                 if !self.take_back(engine, clock, holder) {
-                    return false;
+                    return Readiness::LacksStorage;
                 }
                 self.taken = Some(Taken::again(self.taken));
             }
@@ -283,9 +298,24 @@ impl Logs {
         if self.whole.is_some() {
             return;
         }
+        if self.logs.len() > 1 {
+            let now = Instant::now();
+            self.objects.iter().for_each(|&id| self.contention.note_change(part_of(id), number, now));
+        }
         if self.latest.1 >= REQUESTS_BEFORE_GRANT && self.is_alone(number) {
             self.grant_whole(engine, number);
         } else if changes >= CHANGES_BEFORE_GRANT {
+            self.grant_parts(engine, clock, number);
+        }
+    }
+
+    /// Notes that the service has answered a look of a session at an object. A session that changes the object
+    /// gets its grant, so the change that comes next can be logged.
+    #[inline]
+    pub fn looked(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
+        let (Some(log), None, [id]) = (self.logs.get(&number), self.whole, &self.objects[..]) else { return };
+        let now = Instant::now();
+        if log.changes >= CHANGES_BEFORE_GRANT && self.contention.changes(part_of(*id), number, now) {
             self.grant_parts(engine, clock, number);
         }
     }

@@ -11,20 +11,23 @@ use eyrie_client::protocol::{
 use eyrie_client::sent::{SentAttributes, SentQuota, sent_space};
 use eyrie_engine::access::{AccessRules, Credentials, Requester, may_exceed_limits, sees_quota};
 use eyrie_engine::board::SessionKey;
-use eyrie_engine::op::CAPABILITY_XATTR;
 use eyrie_engine::op::encode::{decode, decode_unsummed};
-use eyrie_engine::quota::QUOTA_XATTR;
-use eyrie_engine::scm::{HEADER_BYTES, RequestOutcome, Scm};
+use eyrie_engine::scm::{RequestOutcome, Scm};
 use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, Result, Time};
 use eyrie_medium::Addr;
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::lock;
 use zerocopy::{FromZeros, IntoBytes};
 
+use self::needs::{
+    has_one_object, has_room_for_ids, may_set_feature, reads_volume, sees_changes, storage_of,
+};
 use crate::clock::Clock;
 use crate::locks::LockClient;
-use crate::logs::{Logs, RequestedObjects};
+use crate::logs::{Logs, Readiness, RequestedObjects};
 use crate::session::{Joined, Session};
+
+mod needs;
 
 /// Maximum number of reserved ids of one session.
 const MOST_RESERVED: usize = 4096;
@@ -70,12 +73,14 @@ pub struct Waits {
 }
 
 /// The result of [`Requests::answer_all`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Answered {
     /// The session had no new request.
     Nothing,
     /// Each new request has its answer, or waits for notices.
     All,
+    /// A request waits for objects whose grants another session keeps for a moment.
+    Later,
     /// A request found no free storage, and has no answer yet.
     Full,
 }
@@ -102,10 +107,11 @@ impl Requests {
         let rung = joined.lanes.word_to_store(DOORBELL).swap(0, Ordering::SeqCst);
         let mut answered = Answered::All;
         for lane in (0..=LANES).filter(|lane| rung >> lane & 1 != 0) {
-            if !self.answer(engine, who, joined, lane, waits_for_storage) {
+            let waits = self.answer(engine, who, joined, lane, waits_for_storage);
+            if waits != Answered::All {
                 joined.lanes.word_to_store(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
-                answered = Answered::Full;
             }
+            answered = answered.max(waits);
         }
         if self.buffer.capacity() > KEPT_BYTES {
             self.buffer = Vec::new();
@@ -141,7 +147,7 @@ impl Requests {
         std::mem::take(&mut self.waited)
     }
 
-    /// Answers the request of a lane. Returns false if the request must wait for free storage.
+    /// Answers the request of a lane, unless it must wait.
     fn answer(
         &mut self,
         engine: &Scm,
@@ -149,11 +155,11 @@ impl Requests {
         joined: &mut Joined,
         lane: usize,
         waits_for_storage: bool,
-    ) -> bool {
+    ) -> Answered {
         let (head, (start, room)) = (head_of(lane), data_of(lane));
         let is_asked = |word: u32| [state::REQUESTED, state::WAITING].contains(&word);
         if !is_asked(joined.lanes.short_word(head / 4).load(Ordering::Acquire)) {
-            return true;
+            return Answered::All;
         }
         // The client may change these bytes at any moment, so the service uses copies of them.
         let mut request = LaneRequest::new_zeroed();
@@ -171,9 +177,18 @@ impl Requests {
         let has_room = request.data_bytes <= room as u64;
         self.buffer.resize(if has_room { request.data_bytes as usize } else { 0 }, 0);
         joined.lanes.read(start, &mut self.buffer);
-        let is_ready = !needs_applied_log || self.apply_logs(engine, joined.number, call, request.id);
+        let ready = match needs_applied_log {
+            true => self.apply_logs(engine, joined.number, call, request.id),
+            false => Readiness::Ready,
+        };
+        if ready == Readiness::OthersKeepParts {
+            // Other threads of the client may go on.
+            self.logs.reopen(joined.number);
+            return Answered::Later;
+        }
+        let is_ready = ready == Readiness::Ready;
         if !is_ready && waits_for_storage {
-            return false;
+            return Answered::Full;
         }
         let done = if !is_ready {
             // A logged change still waits for storage. The pin of this client may hold this storage back, so
@@ -188,12 +203,12 @@ impl Requests {
             Err(Error::NoSpace) if waits_for_storage => {
                 self.logs.before_answer(engine, &mut self.clock, joined.number, takes_storage);
                 self.logs.reopen(joined.number);
-                return false;
+                return Answered::Full;
             }
             done => done,
         };
         let (answer, data) = match done {
-            Ok(Done { waits: true, .. }) => return true,
+            Ok(Done { waits: true, .. }) => return Answered::All,
             Ok(Done { number, second_number, data, .. }) => {
                 (LaneAnswer { error: 0, data_bytes: 0, number, second_number }, data)
             }
@@ -217,6 +232,8 @@ impl Requests {
             if answer.error == 0 {
                 self.logs.changed(engine, &mut self.clock, joined.number);
             }
+        } else if request.call == ServiceCall::ApplyLogs as u32 && is_ready {
+            self.logs.looked(engine, &mut self.clock, joined.number);
         }
         // The log opens only after the answer. If the service dies before the answer, the client repeats its
         // request. With an open log, the repeated write could come after a later write that the client has
@@ -232,12 +249,11 @@ impl Requests {
         } else {
             self.waited.awake = true;
         }
-        true
+        Answered::All
     }
 
-    /// Applies the logged changes of the objects of a request. Returns false if an entry has to wait for free
-    /// storage.
-    fn apply_logs(&mut self, engine: &Scm, number: u64, call: Option<ServiceCall>, id: u64) -> bool {
+    /// Applies the logged changes of the objects of a request.
+    fn apply_logs(&mut self, engine: &Scm, number: u64, call: Option<ServiceCall>, id: u64) -> Readiness {
         let Requests { logs, clock, buffer, .. } = self;
         let decoded = if call == Some(ServiceCall::Apply) && logs.wants_objects(number) {
             // If the checksum is wrong, the request fails later, and to have applied the logs is harmless.
@@ -412,53 +428,6 @@ impl Requests {
         };
         Ok(Done { number, second_number: applied.created.into(), ..Done::default() })
     }
-}
-
-/// True if the answer of a request may depend on the changes of other sessions, or if other sessions may see
-/// its effect. The caller decides about `Reserve`.
-fn sees_changes(call: ServiceCall) -> bool {
-    use ServiceCall::{BringPages, EndWait, Notices, Unreserve, Unwatch};
-    !matches!(call, BringPages | EndWait | Notices | Unreserve | Unwatch)
-}
-
-/// True if the headers of reserved ids leave the storage that is promised to entries.
-fn has_room_for_ids(engine: &Scm) -> bool {
-    engine.leaves_promised_storage(MOST_IDS * HEADER_BYTES)
-}
-
-/// True for an Op that may set a feature with which no change is deferred: quotas, capabilities, inode flags.
-fn may_set_feature(op: &Op<'_>) -> bool {
-    match op {
-        Op::SetXattr { name, .. } => [CAPABILITY_XATTR, QUOTA_XATTR].contains(name),
-        Op::SetAttributes { change, .. } => change.flags.is_some() || change.project.is_some(),
-        _ => false,
-    }
-}
-
-/// Returns an upper bound of the storage that an Op may need, in bytes.
-fn storage_of(op: &Op<'_>) -> u64 {
-    const EACH: u64 = 128 << 10;
-    match *op {
-        Op::Fallocate { length, .. } | Op::CloneRange { length, .. } => length.saturating_add(EACH),
-        Op::Batch { ops, .. } => ops.iter().map(storage_of).fold(EACH, u64::saturating_add),
-        _ => op.data_len() + EACH,
-    }
-}
-
-/// True for a request about one object, whose id it names.
-fn has_one_object(call: ServiceCall) -> bool {
-    use ServiceCall::{
-        ApplyLogs, Attributes, Closed, EndLocks, FindLock, IsOrphan, Seal, TryLock, Version, WaitFor,
-    };
-    matches!(
-        call,
-        ApplyLogs | Attributes | Closed | EndLocks | FindLock | IsOrphan | Seal | TryLock | Version | WaitFor
-    )
-}
-
-/// True for a request about the volume as a whole that changes no object.
-fn reads_volume(call: ServiceCall) -> bool {
-    matches!(call, ServiceCall::Quotas | ServiceCall::Space | ServiceCall::Sync | ServiceCall::Watch)
 }
 
 /// Returns some of the accounts that a user may see, from number `from` on, and the number of all accounts

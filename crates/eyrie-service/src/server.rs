@@ -131,7 +131,7 @@ impl Service {
             options.defers_changes && engine.volume().medium().kind() == MediumKind::Dram && volume.is_dir();
         let mut service = Service::start_on(engine, segment, socket, options)?;
         if defers_changes {
-            service.requests.logs().0.begin(volume)?;
+            service.requests.logs().0.begin(volume, can_spin())?;
         }
         if admits_others {
             service.directory = SearchableDirectory::of_volume(volume, socket)
@@ -269,7 +269,7 @@ impl Service {
     }
 
     /// Applies some logged changes, and answers the new requests of all sessions, each session in its turn.
-    /// Returns false if no session had a logged change or a request. A request that waits for storage counts.
+    /// Returns false if no session had a logged change or a request. A request that waits counts.
     ///
     /// A request that finds no free storage stays unanswered while a client keeps retired storage from being
     /// reused. Each sweep tries it again. After a while the sweep expels such clients.

@@ -1,4 +1,10 @@
 //! The parts of a volume that sessions have taken from each other.
+//!
+//! Some sessions only look at the objects of a part that another session changes. They get its grant taken
+//! back at once, and then nobody gets it for a while, so further looks need no request. Other parts are changed
+//! by several sessions, such as a directory in which all of them make files. If each change took the grant
+//! back, every change would be a request. So each of these sessions keeps the grant for a short time, and the
+//! requests of the others wait.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -9,7 +15,19 @@ pub const PAUSES: (Duration, Duration) = if cfg!(feature = "shuttle") {
 } else {
     (Duration::from_millis(1), Duration::from_secs(1))
 };
-/// Number of parts at which the table forgets those whose pause is over.
+/// Time for which a session keeps the grant of a part that others change, too: several times the time to wake
+/// a process, because the session may sleep when it gets the grant.
+const KEPT: Duration = if cfg!(feature = "shuttle") { Duration::ZERO } else { Duration::from_micros(300) };
+/// Time without a further entry after which a session no longer keeps the grant.
+const UNUSED: Duration = Duration::from_micros(20);
+/// Maximum time for which a request waits because others keep the grants of its objects.
+const LONGEST_KEPT: Duration = Duration::from_millis(5);
+/// Time for which a change of a part counts as recent.
+const RECENT: Duration = Duration::from_millis(100);
+/// Maximum number of sessions that keep the grant of one part in turn. Requests of further sessions do not
+/// wait.
+const MOST_CHANGERS: usize = 8;
+/// Number of parts at which a table forgets those that nobody has taken or changed lately.
 const MOST_PARTS: usize = 4096;
 
 /// A time at which a session lost a grant to another session.
@@ -35,22 +53,218 @@ impl Taken {
     }
 }
 
-/// The parts whose grant a session has lost to another session.
+/// The recent changes of a part.
 #[derive(Default)]
-pub struct Contention(HashMap<usize, Taken>);
+struct Changes {
+    /// The sessions that have changed the part, with the time of their latest change.
+    sessions: Vec<(u64, Instant)>,
+    /// The moment until which the holder keeps the part, and the position up to which its log was applied when
+    /// it got the part.
+    kept: Option<(Instant, u64)>,
+}
+
+impl Changes {
+    fn forget_old(&mut self, now: Instant) {
+        self.sessions.retain(|&(_, at)| now - at < RECENT);
+    }
+}
+
+/// The use that a session makes of its log.
+#[derive(Clone, Copy, Debug)]
+pub struct LogUse {
+    /// Position up to which the log is applied.
+    pub applied: u64,
+    /// True if the log has entries that are not applied.
+    pub has_entries: bool,
+    /// Time at which an entry was last applied.
+    pub last_entry: Instant,
+}
+
+/// The parts that several sessions use.
+#[derive(Default)]
+pub struct Contention {
+    /// The parts whose grant a session has lost because of a look.
+    lost: HashMap<usize, Taken>,
+    /// The parts that sessions have changed.
+    changed: HashMap<usize, Changes>,
+    /// The sessions whose requests wait for a part, and the time since which they wait.
+    waiting: HashMap<u64, (usize, Instant)>,
+    /// True if sessions keep parts in turn. If the service shares its only processor with its clients, a
+    /// client cannot use the grant while the service waits for it.
+    pub has_turns: bool,
+}
 
 impl Contention {
-    /// Notes that a session has lost the grant of a part now.
+    /// Notes that a session has lost the grant of a part now, because another session looked at it.
     pub fn add(&mut self, part: usize) {
-        if self.0.len() >= MOST_PARTS {
-            self.0.retain(|_, taken| taken.is_paused());
+        if self.lost.len() >= MOST_PARTS {
+            self.lost.retain(|_, taken| taken.is_paused());
         }
-        let before = self.0.get(&part).copied();
-        self.0.insert(part, Taken::again(before));
+        let before = self.lost.get(&part).copied();
+        self.lost.insert(part, Taken::again(before));
     }
 
-    /// True if no session gets the grant of the part yet. Its objects change too often in several sessions.
+    /// True if no session gets the grant of the part yet. Others look at its objects too often.
     pub fn is_paused(&self, part: usize) -> bool {
-        self.0.get(&part).is_some_and(Taken::is_paused)
+        self.lost.get(&part).is_some_and(Taken::is_paused)
+    }
+
+    /// Notes that a session has changed the part.
+    pub fn note_change(&mut self, part: usize, session: u64, now: Instant) {
+        if self.changed.len() >= MOST_PARTS {
+            self.changed.retain(|_, changes| {
+                changes.forget_old(now);
+                !changes.sessions.is_empty()
+            });
+        }
+        let changes = self.changed.entry(part).or_default();
+        if let Some((_, at)) = changes.sessions.iter_mut().find(|(by, _)| *by == session) {
+            *at = now;
+            return;
+        }
+        changes.forget_old(now);
+        if changes.sessions.len() < MOST_CHANGERS {
+            changes.sessions.push((session, now));
+        }
+    }
+
+    /// True if a session has changed the part lately.
+    pub fn changes(&self, part: usize, session: u64, now: Instant) -> bool {
+        let is_recent = |&(by, at): &(u64, Instant)| by == session && now - at < RECENT;
+        self.has_turns && self.changed.get(&part).is_some_and(|it| it.sessions.iter().any(is_recent))
+    }
+
+    /// Notes that a session has got the grant of a part. If others have changed the part lately, the session
+    /// keeps it for a short time.
+    pub fn keep(&mut self, part: usize, session: u64, applied: u64, now: Instant) {
+        if let Some(changes) = self.changed.get_mut(&part) {
+            let is_other = |&(by, at): &(u64, Instant)| by != session && now - at < RECENT;
+            changes.kept = changes.sessions.iter().any(is_other).then_some((now + KEPT, applied));
+        }
+    }
+
+    /// Notes that the holder of a part loses it now. `applied` is the position up to which its log is applied.
+    pub fn end_keep(&mut self, part: usize, holder: u64, applied: u64, now: Instant) {
+        let kept = self.changed.get_mut(&part).and_then(|changes| changes.kept.take());
+        if kept.is_some_and(|(_, from)| applied > from) {
+            self.note_change(part, holder, now);
+        }
+    }
+
+    /// True if a request of a session that changes the part must wait, because the holder keeps the part or
+    /// another session has waited for longer.
+    pub fn must_wait(&mut self, part: usize, session: u64, holder: LogUse, now: Instant) -> bool {
+        let since = match self.waiting.get(&session) {
+            Some(&(waits_for, since)) if waits_for == part => since,
+            _ => now,
+        };
+        let kept = self.changed.get(&part).and_then(|changes| changes.kept);
+        let is_kept = kept.is_some_and(|(until, from)| {
+            let is_unused = holder.applied > from && !holder.has_entries && now - holder.last_entry >= UNUSED;
+            now < until && !is_unused
+        });
+        let is_earlier = |(&other, &(waits_for, at)): (&u64, &(usize, Instant))| {
+            other != session && waits_for == part && at < since && now - at < LONGEST_KEPT
+        };
+        let waits = now - since < LONGEST_KEPT && (is_kept || self.waiting.iter().any(is_earlier));
+        if waits {
+            self.waiting.insert(session, (part, since));
+        }
+        waits
+    }
+
+    /// Notes that the requests of a session no longer wait for a part.
+    pub fn end_wait(&mut self, part: usize, session: u64) {
+        if self.waiting.get(&session).is_some_and(|&(waits_for, _)| waits_for == part) {
+            self.waiting.remove(&session);
+        }
+    }
+
+    /// Forgets a session that has ended.
+    pub fn forget(&mut self, session: u64) {
+        self.waiting.remove(&session);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PART: usize = 5;
+
+    /// Returns a table in which the sessions 1 to `count` have changed the part now.
+    fn changed_by(count: u64) -> (Contention, Instant) {
+        let mut contention = Contention { has_turns: true, ..Contention::default() };
+        let now = Instant::now();
+        (1..=count).for_each(|session| contention.note_change(PART, session, now));
+        (contention, now)
+    }
+
+    /// Returns the use of a log with an entry that is not applied, or without entries for a while.
+    fn log_use(applied: u64, has_entries: bool, now: Instant) -> LogUse {
+        LogUse { applied, has_entries, last_entry: now - UNUSED }
+    }
+
+    #[test]
+    fn only_sessions_that_change_a_part_keep_it() {
+        let (mut alone, now) = changed_by(1);
+        alone.keep(PART, 1, 0, now);
+        assert!(!alone.must_wait(PART, 2, log_use(0, true, now), now));
+        let (mut shared, now) = changed_by(2);
+        shared.keep(PART, 1, 0, now);
+        assert!(shared.must_wait(PART, 2, log_use(0, false, now), now));
+        let changers = [(PART, 2), (PART, 3), (6, 2)];
+        assert_eq!(changers.map(|(part, session)| shared.changes(part, session, now)), [true, false, false]);
+        assert!(!shared.changes(PART, 2, now + RECENT));
+    }
+
+    #[test]
+    fn holder_that_logs_nothing_more_keeps_nothing() {
+        let (mut shared, now) = changed_by(2);
+        shared.keep(PART, 1, 64, now);
+        assert!(shared.must_wait(PART, 2, log_use(128, true, now), now));
+        assert!(!shared.must_wait(PART, 2, log_use(128, false, now), now));
+    }
+
+    #[test]
+    fn part_is_kept_for_a_short_time() {
+        let (mut shared, now) = changed_by(2);
+        shared.keep(PART, 1, 0, now);
+        assert!(shared.must_wait(PART, 2, log_use(64, true, now), now));
+        let later = now + KEPT;
+        assert!(!shared.must_wait(PART, 2, log_use(64, true, later), later));
+    }
+
+    #[test]
+    fn session_that_waits_longest_comes_first() {
+        let (mut shared, now) = changed_by(3);
+        let at = |micros| now + Duration::from_micros(micros);
+        shared.keep(PART, 1, 0, now);
+        let mut waits = |session, applied, micros| {
+            shared.must_wait(PART, session, log_use(applied, false, at(micros)), at(micros))
+        };
+        assert!(waits(3, 0, 1) && waits(2, 0, 2));
+        assert!(waits(2, 64, 3) && !waits(3, 64, 4));
+        shared.end_wait(PART, 3);
+        assert!(!shared.must_wait(PART, 2, log_use(64, false, at(5)), at(5)));
+    }
+
+    #[test]
+    fn wait_ends_although_others_keep_the_part() {
+        let (mut shared, mut now) = changed_by(2);
+        let end = now + LONGEST_KEPT;
+        while now < end {
+            shared.keep(PART, 1, 0, now);
+            assert!(shared.must_wait(PART, 2, log_use(64, true, now), now));
+            now += KEPT / 2;
+        }
+        assert!(!shared.must_wait(PART, 2, log_use(64, true, end), end));
+    }
+
+    #[test]
+    fn sessions_beyond_the_limit_do_not_wait() {
+        let (shared, now) = changed_by(MOST_CHANGERS as u64 + 1);
+        assert!(shared.changes(PART, MOST_CHANGERS as u64, now));
+        assert!(!shared.changes(PART, MOST_CHANGERS as u64 + 1, now));
     }
 }

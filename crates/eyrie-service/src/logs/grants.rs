@@ -12,7 +12,7 @@ use eyrie_engine::{Engine, ObjectId};
 use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::served::ServedLog;
-use super::{IDLE, Logs, RequestedObjects};
+use super::{IDLE, Logs, Readiness, RequestedObjects};
 use crate::clock::Clock;
 
 /// Number of requests in a row after which a session may get the grant of the volume.
@@ -32,15 +32,16 @@ impl Logs {
         clock: &mut Clock,
         number: u64,
         objects: RequestedObjects<'_>,
-    ) -> bool {
+    ) -> Readiness {
+        let of_storage = |is_applied| if is_applied { Readiness::Ready } else { Readiness::LacksStorage };
         match objects {
             RequestedObjects::All => {
                 while let Some(&other) = self.open.iter().find(|&&other| other != number) {
                     if !self.take_back(engine, clock, other) {
-                        return false;
+                        return Readiness::LacksStorage;
                     }
                 }
-                true
+                Readiness::Ready
             }
             RequestedObjects::Volume => {
                 // All logs are sealed first, so that the service applies the state of one moment.
@@ -52,47 +53,70 @@ impl Logs {
                     is_applied &= self.apply(engine, clock, other, tail, RING_BYTES);
                 }
                 sealed.into_iter().for_each(|(other, _)| self.reopen(other));
-                is_applied
+                of_storage(is_applied)
             }
-            RequestedObjects::OwnLog => true,
-            RequestedObjects::One(id) => self.take(engine, clock, number, id),
+            RequestedObjects::OwnLog => Readiness::Ready,
+            RequestedObjects::One(id) => self.take(engine, clock, number, (id, false)),
             RequestedObjects::Of(op) => {
-                let mut is_applied = true;
+                let mut ready = Readiness::Ready;
                 op.each_touched(&mut |touched| {
-                    if let Touched::Object(id) = touched {
-                        is_applied = is_applied && self.take(engine, clock, number, id);
+                    if let (Touched::Object(id), Readiness::Ready) = (touched, ready) {
+                        ready = self.take(engine, clock, number, (id, true));
                     }
                 });
                 // An entry may change the object of a name. So the names are looked up last.
                 op.each_touched(&mut |touched| {
                     if let Touched::Name { dir, name } = touched
-                        && is_applied
+                        && ready == Readiness::Ready
                         && !broken(SafetyRule::NamedObjectsAreTaken)
                         && let Ok(Some(id)) = engine.lookup(dir, name)
                     {
-                        is_applied = self.take(engine, clock, number, id);
+                        ready = self.take(engine, clock, number, (id, true));
                     }
                 });
-                is_applied
+                ready
             }
         }
     }
 
-    /// Takes the grant of the part with an object back from another session.
-    pub(super) fn take(&mut self, engine: &Scm, clock: &mut Clock, number: u64, id: ObjectId) -> bool {
+    /// Takes the grant of the part with an object back from another session. `is_change` is true if the request
+    /// changes the object.
+    fn take(
+        &mut self,
+        engine: &Scm,
+        clock: &mut Clock,
+        number: u64,
+        (id, is_change): (ObjectId, bool),
+    ) -> Readiness {
         self.objects.push(id);
         let (board, part) = (engine.volume().board(), part_of(id));
-        let Some(other) = self.open_log_of(board.part_holder(part)).filter(|&other| other != number) else {
-            return true;
+        let other = self.open_log_of(board.part_holder(part)).filter(|&other| other != number);
+        let Some((other, log)) = other.and_then(|other| Some((other, self.logs.get(&other)?))) else {
+            self.contention.end_wait(part, number);
+            return Readiness::Ready;
         };
+        let now = Instant::now();
+        // A session that changes objects also looks at them. If each look ended the grant of another session,
+        // the sessions would log few changes.
+        let changes = is_change || self.contention.changes(part, number, now);
+        if changes && self.contention.must_wait(part, number, log.usage(), now) {
+            return Readiness::OthersKeepParts;
+        }
         end_early(engine, |board| board.give_part(part, None));
         if !self.apply_all(engine, clock, other) {
-            return false;
+            return Readiness::LacksStorage;
         }
         self.give_part(board, part, None);
-        self.contention.add(part);
+        if let Some(log) = self.logs.get(&other) {
+            self.contention.end_keep(part, other, log.applied, now);
+        }
+        if changes {
+            self.contention.end_wait(part, number);
+        } else {
+            self.contention.add(part);
+        }
         self.reopen(other);
-        true
+        Readiness::Ready
     }
 
     /// Opens the log of a session, which then may get grants. The log stays sealed until [`Logs::reopen`].
@@ -182,10 +206,12 @@ impl Logs {
         let Some(log) = self.logs.get_mut(&number).filter(|log| log.is_open) else { return };
         let (board, key) = (engine.volume().board(), log.key);
         log.has_parts = true;
+        let (applied, now) = (log.applied, Instant::now());
         for &id in &self.objects {
             if board.is_held_by(id, key) {
                 continue;
             }
+            self.contention.keep(part_of(id), number, applied, now);
             for part in parts_beside(id) {
                 // Before the request, the parts of its objects were taken from other sessions.
                 if board.part_holder(part) == 0 && !self.contention.is_paused(part) {

@@ -17,6 +17,8 @@ use eyrie_engine::{ObjectId, Result};
 use eyrie_medium::shared::SharedMemory;
 use eyrie_medium::sync::{Mutex, lock};
 
+use super::contention::LogUse;
+
 /// Ids that a client has reserved, and that no applied change has used.
 pub type ReservedIds = Arc<Mutex<HashSet<ObjectId>>>;
 
@@ -95,6 +97,12 @@ impl ServedLog {
     /// Returns the ids that the client has reserved, and that no applied change has used.
     pub fn reserved(&self) -> Vec<ObjectId> {
         lock(&self.reserved).iter().copied().collect()
+    }
+
+    /// Returns the use that the client makes of the log.
+    pub fn usage(&self) -> LogUse {
+        let has_entries = self.word().position() != self.applied;
+        LogUse { applied: self.applied, has_entries, last_entry: self.last_entry }
     }
 
     /// Returns the word of the log.

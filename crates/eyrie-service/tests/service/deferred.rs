@@ -11,9 +11,10 @@ use eyrie_client::protocol::{
     LOG_APPLIED, LOG_BUDGET, LOG_FAILED, LOG_GENERATION, LOG_TAIL, LaneRequest, LogWord, ServiceCall,
 };
 use eyrie_engine::board::GRANTED_IN_PARTS;
-use eyrie_engine::change_log::{EntryHead, HEAD_BYTES, NO_DETAIL, RING_BYTES};
+use eyrie_engine::change_log::{EntryHead, HEAD_BYTES, NO_DETAIL, RING_BYTES, TAIL_WORD};
 use eyrie_engine::op::encode::encode_unsummed;
 use eyrie_engine::{Content, Kind, ObjectId, Op, Owner, SetIds, Time};
+use eyrie_medium::sync::sleep::can_spin;
 use zerocopy::IntoBytes;
 
 use crate::Served;
@@ -454,5 +455,36 @@ fn further_grants_come_under_a_seal() {
     assert_eq!(files.read("/egg").unwrap(), [7]);
     assert!(!holder.has_failed());
     drop(files);
+    served.stop();
+}
+
+/// Clients that make files in the same directory keep its grant in turn, and log many of their changes. With one
+/// processor, each change is a request.
+#[test]
+fn clients_change_one_directory_in_turns() {
+    const FILES: u64 = 20_000;
+    let (mut served, clients) = Served::with_clients(256 << 20);
+    clients[0].create_dir("/eggs").unwrap();
+    std::thread::scope(|scope| {
+        for (number, files) in clients.iter().enumerate() {
+            scope.spawn(move || {
+                for egg in 0..FILES {
+                    files.write(format!("/eggs/{number}-{egg}"), "blue").unwrap();
+                }
+            });
+        }
+    });
+    let logged = ["log-000", "log-001"].map(|log| {
+        let mut position = [0; 8];
+        let log = std::fs::File::open(served.path.join(log)).unwrap();
+        log.read_exact_at(&mut position, 8 * TAIL_WORD as u64).unwrap();
+        u64::from_le_bytes(position)
+    });
+    // A file needs two entries of some 90 bytes.
+    assert!(!can_spin() || logged.iter().all(|&bytes| bytes > FILES * 150), "{logged:?}");
+    let [one, other] = &clients;
+    assert_eq!(one.read_dir("/eggs").unwrap().count() as u64, 2 * FILES);
+    assert_eq!(other.read(format!("/eggs/0-{}", FILES - 1)).unwrap(), b"blue");
+    drop(clients);
     served.stop();
 }
