@@ -60,8 +60,8 @@ impl Pointer {
         u64::from(extent.class.raw()) << Pointer::CLASS_SHIFT | extent.addr.raw()
     }
 
-    /// Returns this pointer with its height set to `height` (0 to 7), for the root of a tree with that many
-    /// levels of nodes.
+    /// Returns this pointer with its height set to `height` (0 to 7), for the root of a tree with at most that
+    /// many levels of nodes.
     #[must_use]
     pub fn with_height(self, height: u8) -> Pointer {
         debug_assert!(height < 8);
@@ -90,7 +90,7 @@ impl Pointer {
         Pointer(self.0 & !(7 << Pointer::HEIGHT_SHIFT | mark))
     }
 
-    /// Returns the number of levels of nodes under a root.
+    /// Returns the height of a root: the maximum number of levels of nodes under it.
     pub const fn height(self) -> u8 {
         (self.0 >> Pointer::HEIGHT_SHIFT & 7) as u8
     }

@@ -69,7 +69,7 @@ impl Space {
                 Ok(addr) => addr,
                 // The volume has no free extent of this size, but several smaller ones together may hold as
                 // many bytes.
-                Err(Error::NoSpace) if class > Class::PAGE => {
+                Err(error) if error.is_full() && class > Class::PAGE => {
                     class = Class::fitting((class.bytes() / 2).max(PAGE_SIZE)).ok_or(Error::NoSpace)?;
                     continue;
                 }

@@ -76,14 +76,22 @@ pub(super) fn append(
     Ok(grown.pointer.with_height(grown.level))
 }
 
-/// Stores `part` into a node. The bytes of `part` lie past the visible bytes, which end at `size`. No reader
-/// sees the bytes of `part` yet, so they are stored in place. There is one exception: if the last visible
-/// bytes are in a hole or an unwritten page, the commit gives this page a new pointer. The bytes between
-/// `size` and `part` become zeros. If `part` is empty, all bytes of the node past `size` become zeros.
+/// Stores `part` into a node, or into a large leaf. The bytes of `part` lie past the visible bytes, which end
+/// at `size`. No reader sees the bytes of `part` yet, so they are stored in place. There is one exception: if
+/// the last visible bytes are in a hole or an unwritten page, the commit gives this page a new pointer. The
+/// bytes between `size` and `part` become zeros. If `part` is empty, all bytes of a node past `size` become
+/// zeros. In a leaf, only the bytes before the offset of the empty `part` do.
 fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: FilePart<'_>) -> Result<()> {
     let level = subtree.level;
-    let Under::Node(node) = subtree.look()? else {
-        return Err(Error::corrupt(subtree.at, "file tree without its node"));
+    let node = match subtree.look()? {
+        Under::Node(node) => node,
+        // A clone may have given a file one large leaf whose last page the file fills only in part.
+        Under::Leaf(extent) | Under::Shared(extent) => {
+            return extend_leaf(transaction, extent, level, size, part);
+        }
+        Under::Hole | Under::Unwritten(_) => {
+            return Err(Error::corrupt(subtree.at, "file tree without its node"));
+        }
     };
     transaction.volume().require_possible_extent(Extent { addr: node, class: Class::PAGE })?;
     let child_span = span(level - 1);
@@ -149,15 +157,7 @@ fn extend_child(
     let subtree = Subtree { pointer, level, at };
     match subtree.look()? {
         Under::Node(_) => extend(transaction, subtree, size, part),
-        // `with_own_tail` has replaced the page if another pointer leads to it.
-        Under::Leaf(extent) | Under::Shared(extent) => {
-            transaction.volume().require_possible_extent(extent)?;
-            let gap_end = part.offset.min(span(level));
-            if gap_end > size {
-                transaction.zero(extent.addr.add(size), gap_end - size)?;
-            }
-            part.store(transaction, extent.addr.add(part.offset.min(span(level))))
-        }
+        Under::Leaf(extent) | Under::Shared(extent) => extend_leaf(transaction, extent, level, size, part),
         Under::Hole | Under::Unwritten(_) if part.is_empty() => Ok(()),
         Under::Hole | Under::Unwritten(_) => {
             // Readers can see this slot, so it must change with the commit and not before.
@@ -166,6 +166,23 @@ fn extend_child(
             Ok(())
         }
     }
+}
+
+/// Stores `part` into the leaf that has the last visible bytes, with the same rules as [`extend`].
+fn extend_leaf(
+    transaction: &mut Transaction<'_>,
+    extent: Extent,
+    level: u8,
+    size: u64,
+    part: FilePart<'_>,
+) -> Result<()> {
+    // `with_own_tail` has replaced the last page if another pointer leads to it.
+    transaction.volume().require_possible_extent(extent)?;
+    let gap_end = part.offset.min(span(level));
+    if gap_end > size {
+        transaction.zero(extent.addr.add(size), gap_end - size)?;
+    }
+    part.store(transaction, extent.addr.add(gap_end))
 }
 
 /// Makes the bytes between the size of the file and `end` read as zeros, for an extension of the file to

@@ -11,10 +11,10 @@ use super::tree::{
     span, split_bytes, start_of,
 };
 use super::visit::retire_under;
+use crate::Result;
 use crate::extent::{Class, Extent};
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
-use crate::{Error, Result};
 
 /// The part of a prepared change that the caller must publish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,7 +164,7 @@ pub(super) fn copy_subtree(
                 return Ok(Pointer::leaf(extent));
             }
             // The volume has no free extent of this size, but may have single pages.
-            Err(Error::NoSpace) => {}
+            Err(error) if error.is_full() => {}
             Err(error) => return Err(error),
         }
     }

@@ -301,7 +301,7 @@ fn refill(
         (Under::Shared(extent), FillMode::Storage { own: true }) if whole || level == 0 => {
             match own_copy(transaction, extent) {
                 // The volume has no free extent of this size, but may have single pages.
-                Err(Error::NoSpace) if level > 0 => {}
+                Err(error) if error.is_full() && level > 0 => {}
                 copied => return copied,
             }
         }
@@ -319,7 +319,7 @@ fn refill(
             Ok(extent) => return Ok(Pointer::unwritten(extent)),
             // The volume has no free extent of this size, but several smaller ones together may hold the
             // bytes.
-            Err(Error::NoSpace) if level > 0 => {}
+            Err(error) if error.is_full() && level > 0 => {}
             Err(error) => return Err(error),
         }
     }

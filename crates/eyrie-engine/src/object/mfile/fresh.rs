@@ -6,10 +6,10 @@ use eyrie_medium::{Addr, PAGE_SIZE};
 use super::copy::tree_over;
 use super::part::FilePart;
 use super::tree::FileTree;
+use crate::Result;
 use crate::extent::Class;
 use crate::object::pointer::Pointer;
 use crate::transaction::Transaction;
-use crate::{Error, Result};
 
 /// Writes `data` to new storage, and returns a root for it. The root is null if `data` is empty, and one
 /// extent if the volume has a free extent that is large enough. Otherwise the root is a tree.
@@ -31,7 +31,7 @@ pub fn fresh(transaction: &mut Transaction<'_>, data: &[u8]) -> Result<Pointer> 
             }
             // The volume has no free extent of this size, but several smaller ones together may hold the
             // bytes.
-            Err(Error::NoSpace) if len > PAGE_SIZE => {}
+            Err(error) if error.is_full() && len > PAGE_SIZE => {}
             Err(error) => return Err(error),
         }
     }

@@ -20,9 +20,10 @@
 //! - The visible bytes of a sealed object never change in place. Its bytes past the size were never visible.
 //! - An empty file has a null root, unless it is preallocated.
 //! - A leaf with the unwritten bit reads as zeros. The bytes of its extent do not matter.
-//! - No byte changes in an extent whose pointer has the shared bit, not even past the end of the file. The
-//!   allocator counts the pointers to a shared page, and frees a retired page only if no pointer to it is
-//!   left.
+//! - No byte changes in a page to which several pointers lead, not even past the end of the file. The
+//!   allocator counts the pointers to such a page, and frees a retired page only if no pointer to it is left.
+//!   While the allocator has any count, no byte changes in an extent whose pointer has the shared bit. At
+//!   other times, each pointer with this bit is the only one to its pages.
 //!
 //! Safe when power fails: the functions here only prepare a change. The commit of the transaction publishes a
 //! word of stored bytes, a slot of a node, or the header's hot line. There is one exception: a clone sets the

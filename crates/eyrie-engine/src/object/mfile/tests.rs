@@ -1,6 +1,7 @@
 //! Files without an engine. The tests examine their storage, and the effect of changes on it.
 
-use eyrie_medium::{Addr, Medium, PAGE_SIZE};
+use eyrie_faults::{Failing, FailureKind, FaultPlan, Site};
+use eyrie_medium::{Addr, Medium, PAGE_SIZE, SiteKind};
 
 use super::tree::TreeNode;
 use super::*;
@@ -188,6 +189,29 @@ fn large_allocation_uses_large_extents() {
     file.write(0, &vec![4; LARGE as usize]);
     assert!(file.bytes()[..LARGE as usize] == vec![4; LARGE as usize]);
     assert!(before.abs_diff(free(&volume)) <= 2 * PAGE_SIZE, "{before}, {}", free(&volume));
+}
+
+#[test]
+fn regression_single_pages_hold_large_writes_on_a_full_host() {
+    let plan = FaultPlan::default();
+    plan.count_calls();
+    plan.on_this_thread(|| {
+        let volume = volume(32 << 20);
+        let pages: Vec<_> = (0..4096).map(|_| volume.space().allocate(PAGE_SIZE).expect("room")).collect();
+        // No two free pages are neighbours.
+        pages.iter().step_by(2).for_each(|page| volume.space().release(*page));
+        let is_step =
+            |site: &Site| site.kind == SiteKind::Provision && site.file.ends_with("space/central.rs");
+        let site = plan.calls().into_keys().find(is_step).expect("the volume has grown");
+        plan.fail(Some(Failing { site, kind: FailureKind::Full, first: 1, is_persistent: true }));
+        let mut file = LooseFile::new(&volume);
+        file.write(0, &vec![7; LARGE as usize]);
+        file.write(0, &vec![8; LARGE as usize]);
+        file.allocate(LARGE, 2 * LARGE, false);
+        assert!(plan.failed() > 0);
+        assert_eq!(file.allocated(), 2 * LARGE);
+        assert!(file.bytes() == [vec![8; LARGE as usize], vec![0; LARGE as usize]].concat());
+    });
 }
 
 #[test]

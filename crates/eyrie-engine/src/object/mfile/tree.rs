@@ -153,8 +153,7 @@ pub enum Under {
     Hole,
     /// An extent with data for the whole span of the level. No other pointer leads to it.
     Leaf(Extent),
-    /// An extent with data for the whole span. Other pointers may lead to its pages, so no byte of them ever
-    /// changes.
+    /// An extent with data for the whole span. Other pointers may lead to its pages.
     Shared(Extent),
     /// An unwritten extent for the whole span. It reads as zeros, and its bytes do not matter.
     Unwritten(Extent),

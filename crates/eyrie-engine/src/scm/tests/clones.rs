@@ -199,6 +199,40 @@ fn regression_clone_of_the_largest_hole_ends() {
 }
 
 #[test]
+fn regression_large_leaf_is_extended() {
+    for grow in [false, true] {
+        let medium = Medium::memory(16 << 20).expect("memory");
+        let options = Options { group_bytes: 4 << 20, ..options() };
+        let engine = Scm::create_on(medium, &options, OWNER, BORN).expect("a new volume");
+        let (half, len) = (2 << 20, (4 << 20) - 100);
+        let data = bytes(len, 8);
+        let source = file(&engine, b"source", &data);
+        let target = create(&engine, engine.root, b"target", Kind::File).expect("room");
+        // The second half of the source is one aligned leaf, which becomes the root of the target.
+        clone(&engine, (source, half), (target, 0), 0).expect("room");
+        let root = hot(&engine, target).root;
+        assert!(root.is_leaf() && root.height() == 1);
+        unlink(&engine, b"source");
+        // The next open counts no shared page, so the target may store bytes past its end in place.
+        let engine = after_close(engine);
+        let mut wanted = data[half as usize..].to_vec();
+        if grow {
+            let size = half - 50;
+            engine
+                .apply(&Op::SetSize { id: target, size, set_ids: SetIds::Keep, time: LATER })
+                .expect("room");
+            wanted.resize(size as usize, 0);
+        } else {
+            write(&engine, target, half - 90, &[9; 20]);
+            wanted.resize(half as usize - 90, 0);
+            wanted.extend([9; 20]);
+        }
+        assert!(read(&engine, target) == wanted);
+        assert_clean(&engine);
+    }
+}
+
+#[test]
 fn clone_within_a_file_shares_its_pages() {
     let engine = engine();
     for (name, len) in [(b"one", 9000), (b"two", 9000), (b"six", 50_000)] {
