@@ -373,12 +373,13 @@ impl LeftLog {
             .map_err(|source| io_fault("noting the state of a change log", source))
     }
 
-    /// Tells the client up to which position the log is applied, and if an entry failed. No later owner
-    /// applies more.
-    pub(crate) fn finish(&self, position: u64, failed: bool) -> Result<()> {
-        if failed {
-            self.write_word(FAILED_WORD, 1)?;
-        }
+    /// Tells the client that an entry could not be applied.
+    pub(crate) fn note_failure(&self) -> Result<()> {
+        self.write_word(FAILED_WORD, 1)
+    }
+
+    /// Tells the client up to which position the log is applied. No later owner applies more.
+    pub(crate) fn finish(&self, position: u64) -> Result<()> {
         self.write_word(FINAL_WORD, position + 1)
     }
 
