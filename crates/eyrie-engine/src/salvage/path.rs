@@ -6,10 +6,10 @@ use std::rc::Rc;
 /// directory. With a copy of all names in each path, a chain of nested directories would take memory in
 /// proportion to the square of its length.
 #[derive(Clone)]
-pub(super) struct NamePath(Option<Rc<Step>>);
+pub(super) struct NamePath(Option<Rc<PathStep>>);
 
 /// The last name of a path, and the path of the directory with this name.
-struct Step {
+struct PathStep {
     dir: NamePath,
     name: Vec<u8>,
 }
@@ -20,7 +20,7 @@ impl NamePath {
 
     /// Returns the path of a name in the directory that has this path.
     pub fn join(&self, name: Vec<u8>) -> NamePath {
-        NamePath(Some(Rc::new(Step { dir: self.clone(), name })))
+        NamePath(Some(Rc::new(PathStep { dir: self.clone(), name })))
     }
 
     /// Returns the last name. It is empty for the root.
