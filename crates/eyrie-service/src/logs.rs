@@ -403,6 +403,9 @@ impl Logs {
                     }
                     if !std::mem::replace(is_useless, true) {
                         tracing::error!(%error, "a logged change of a client could not be made");
+                        // The client is told before the position is noted. If this process is killed, the
+                        // next owner does not see this entry.
+                        lanes.word_to_store(LOG_FAILED).store(1, Ordering::Release);
                     }
                 }
             }

@@ -13,6 +13,7 @@
 //! - No thread waits while it holds the mutex of a table.
 
 mod lock;
+mod notes;
 mod object;
 mod ranges;
 mod table;

@@ -10,8 +10,9 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::{Mutex, lock};
 
 use super::lock::{HeldLock, LockKind, LockOwner, LockRequest, LockTarget, OwnerClass};
+use super::notes::{WaitKey, WaitNote, WaitNotes};
 use super::object::ObjectLocks;
-use super::wait::{LockWaiter, Signal};
+use super::wait::LockWaiter;
 use crate::{Error, ObjectId, Result};
 
 /// Maximum number of locks of the process that owns the volume. It bounds the memory of the table.
@@ -51,26 +52,12 @@ impl fmt::Debug for LockTable {
     }
 }
 
-/// The session and the number of a waiter.
-type WaitKey = (u64, u64);
-
 #[derive(Default)]
 struct Locks {
     objects: HashMap<ObjectId, ObjectLocks>,
     /// Number of locks of each session that has some.
     held: HashMap<u64, usize>,
-    waits: HashMap<WaitKey, WaitNote>,
-}
-
-/// A request that was refused, and whose caller waits.
-struct WaitNote {
-    id: ObjectId,
-    request: LockRequest,
-    /// Wakes the caller. A client has no signal, and asks again by itself.
-    signal: Option<Arc<Signal>>,
-    /// Time from which the search for deadlocks ignores the note, because the client may have ended. `None`
-    /// for a caller of this process.
-    expires: Option<Instant>,
+    waits: WaitNotes,
 }
 
 impl LockTable {
@@ -143,15 +130,21 @@ impl LockTable {
     /// Ends all locks and waits of a session.
     pub fn end_session(&self, session: u64) {
         self.with(|locks| {
-            locks.waits.retain(|key, _| key.0 != session);
+            locks.waits.remove_session(session);
             if locks.held.contains_key(&session) && !broken(SafetyRule::EndedSessionHasNoLocks) {
                 let ids: Vec<ObjectId> = locks.objects.keys().copied().collect();
                 let of_session = |owner: LockOwner| owner.session == session;
                 let freed: HashSet<ObjectId> =
                     ids.into_iter().filter(|&id| locks.remove_silently(id, of_session)).collect();
-                locks.wake(|id| freed.contains(&id));
+                locks.waits.wake(|id| freed.contains(&id));
             }
         });
+    }
+
+    /// True if no caller waits for a lock.
+    #[cfg(test)]
+    pub(super) fn has_no_waits(&self) -> bool {
+        lock(&self.locks).waits.is_empty()
     }
 
     /// Changes the locks under the mutex.
@@ -241,7 +234,7 @@ impl Locks {
         }
         self.count(request.owner.session, had, has);
         if had > 0 && request.kind != Some(LockKind::Exclusive) {
-            self.wake(|other| other == id);
+            self.waits.wake(|other| other == id);
         }
         has > 0
     }
@@ -249,7 +242,7 @@ impl Locks {
     /// Removes all locks of some owners on an object, and wakes its waiters.
     fn remove(&mut self, id: ObjectId, is_gone: impl Fn(LockOwner) -> bool) {
         if self.remove_silently(id, is_gone) {
-            self.wake(|other| other == id);
+            self.waits.wake(|other| other == id);
         }
     }
 
@@ -274,12 +267,6 @@ impl Locks {
         }
     }
 
-    /// Wakes the waiters of some objects.
-    fn wake(&self, is_freed: impl Fn(ObjectId) -> bool) {
-        let notes = self.waits.values().filter(|note| is_freed(note.id));
-        notes.filter_map(|note| note.signal.as_ref()).for_each(|signal| signal.raise());
-    }
-
     /// True if the owner of a request would wait for itself. As in Linux, only processes get this error. The
     /// search follows the request to the owners of the conflicting locks, and from each of these owners to
     /// the locks for which it waits. The search goes on from an open file only if the request itself waits
@@ -289,12 +276,6 @@ impl Locks {
             return false;
         }
         let now = Instant::now();
-        let mut waits: HashMap<LockOwner, Vec<&WaitNote>> = HashMap::new();
-        for note in self.waits.values().filter(|note| note.request.target != LockTarget::Object) {
-            if note.expires.is_none_or(|expires| expires > now) {
-                waits.entry(note.request.owner).or_default().push(note);
-            }
-        }
         let (mut seen, mut to_visit) = (HashSet::new(), vec![(id, *request)]);
         while let Some((id, waiting)) = to_visit.pop() {
             let holders = self.objects.get(&id).into_iter().flat_map(|held| held.conflicts(&waiting));
@@ -306,11 +287,9 @@ impl Locks {
                     continue;
                 }
                 // Each waiting owner is visited once, so a client cannot make the search long.
-                if let Some(notes) = waits.get(&holder)
-                    && seen.len() < MOST_VISITED
-                    && seen.insert(holder)
-                {
-                    to_visit.extend(notes.iter().map(|note| (note.id, note.request)));
+                let mut notes = self.waits.of_owner(holder, now).peekable();
+                if notes.peek().is_some() && seen.len() < MOST_VISITED && seen.insert(holder) {
+                    to_visit.extend(notes.map(|note| (note.id, note.request)));
                 }
             }
         }

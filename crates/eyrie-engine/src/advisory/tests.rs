@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::notes::LOOKS;
 use super::*;
 use crate::{Error, Kind, ObjectId, Result};
 
@@ -132,6 +133,33 @@ fn deadlock_of_very_many_waits_is_not_found() {
         let closes = table.try_lock(object(1), &byte(length, 0), Some(&waiters[length as usize]));
         assert_eq!(matches!(closes, Err(Error::Deadlock)), is_found, "{length}: {closes:?}");
     }
+}
+
+/// Very many processes wait for one lock. The search for deadlocks of a further request does not look at all
+/// of them.
+#[test]
+fn search_for_deadlocks_skips_waits_of_other_owners() {
+    let table = LockTable::default();
+    let waiters: Vec<_> = (0..500).map(|_| LockWait::FOREVER.waiter()).collect();
+    let byte = |owner| bytes(process(owner), 0, 1, EXCLUSIVE);
+    table.try_lock(object(1), &byte(1000), None).expect("free");
+    LOOKS.set(0);
+    for _ in 0..2 {
+        for (number, waiter) in (0..).zip(&waiters) {
+            assert!(is_conflict(&table.try_lock(object(1), &byte(number), Some(waiter))));
+        }
+    }
+    assert!(LOOKS.get() <= waiters.len(), "{} looks", LOOKS.get());
+    waiters.iter().for_each(|waiter| table.end_wait(waiter));
+    let client = LockOwner { session: 7, class: OwnerClass::Process, number: 1 };
+    for number in 0..3 {
+        let refused = table.try_lock_of_client(object(1), &bytes(client, 0, 1, SHARED), Some(number));
+        assert!(is_conflict(&refused));
+    }
+    assert!(!table.has_no_waits());
+    table.end_wait_of_client(7, 0);
+    table.end_session(7);
+    assert!(table.has_no_waits());
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 
 use eyrie_medium::shared::{SharedAccess, SharedMemory};
 use eyrie_medium::{Fault, host};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::place::HostPlace;
@@ -56,26 +57,44 @@ fn io_fault(what: &str, source: io::Error) -> Error {
     Error::Fault(Fault::Io { what: what.to_owned(), source })
 }
 
-/// Returns the path of the log of the session at a place of the board.
-fn log_path(directory: &Path, place: usize) -> PathBuf {
-    directory.join(format!("log-{place:03}"))
+/// Returns the name of the log of the session at a place of the board.
+fn log_name(place: usize) -> String {
+    format!("log-{place:03}")
 }
 
-/// Returns the options that open a file without following a symbolic link. A file that is made with these
-/// options can be used only by the owner of the file.
-fn private_file_options() -> OpenOptions {
+/// Returns the path of the log of the session at a place of the board.
+fn log_path(directory: &Path, place: usize) -> PathBuf {
+    directory.join(log_name(place))
+}
+
+/// Makes a file in a directory, without following a symbolic link. Only the owner of the file can use it.
+#[track_caller]
+fn make_file(directory: &File, name: &str, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR);
+    let made = host::call(|| rustix::io::retry_on_intr(open));
+    made.map(File::from).map_err(|errno: rustix::io::Errno| errno.into())
+}
+
+/// Removes a file of a directory. A failure is ignored: see the callers.
+#[track_caller]
+fn remove_file(directory: &File, name: &str) {
+    let _ = host::call(|| rustix::fs::unlinkat(directory, name, AtFlags::empty()));
+}
+
+/// Returns the options that open an existing file without following a symbolic link.
+fn options_of_left(to_change: bool) -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600);
-    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    options.read(true).write(to_change).custom_flags(OFlags::NOFOLLOW.bits() as i32);
     options
 }
 
 /// Gives a file of a service to the owner of the volume's directory, who may open the volume next. This
 /// matters if root runs the service.
-fn give_to_owner(file: &File, directory: &Path) {
+fn give_to_owner(file: &File, directory: &File) {
     use std::os::unix::fs::{MetadataExt, fchown};
     // A failure is ignored: a service that may not change the owner of a file owns the directory itself.
-    let _ = host::metadata(directory)
+    let _ = host::metadata_of(directory)
         .and_then(|found| host::call(|| fchown(file, Some(found.uid()), Some(found.gid()))));
 }
 
@@ -104,7 +123,9 @@ pub enum LogGrant {
 #[derive(Debug)]
 pub struct LogTable {
     slots: SharedMemory,
-    directory: PathBuf,
+    /// The directory of the volume. Somebody may move the directory and put another volume at its path, so
+    /// the files of the logs are found by this descriptor.
+    directory: File,
 }
 
 impl LogTable {
@@ -113,18 +134,14 @@ impl LogTable {
     /// # Errors
     /// `Fault`.
     pub fn create(directory: &Path) -> Result<LogTable> {
-        let path = directory.join(TABLE);
-        let mut options = private_file_options();
-        let file = host::open(options.create(true).truncate(true), &path)
-            .map_err(|source| io_fault("making the table of the change logs", source))?;
+        let failed = |source| io_fault("making the table of the change logs", source);
+        let directory = host::call(|| File::open(directory)).map_err(failed)?;
+        let file = make_file(&directory, TABLE, OFlags::TRUNC).map_err(failed)?;
         let mode = rustix::fs::FallocateFlags::empty();
-        host::call(|| rustix::fs::fallocate(&file, mode, 0, TABLE_BYTES as u64)).map_err(
-            |errno: rustix::io::Errno| io_fault("making the table of the change logs", errno.into()),
-        )?;
-        give_to_owner(&file, directory);
+        host::call(|| rustix::fs::fallocate(&file, mode, 0, TABLE_BYTES as u64))
+            .map_err(|errno: rustix::io::Errno| failed(errno.into()))?;
+        give_to_owner(&file, &directory);
         let slots = SharedMemory::map_own(file.into(), TABLE_BYTES, SharedAccess::ReadWrite)?;
-        // The path is absolute, because the service may change its working directory.
-        let directory = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         Ok(LogTable { slots, directory })
     }
 
@@ -142,12 +159,10 @@ impl LogTable {
             return Ok(None);
         }
         let failed = |source| io_fault("making a change log", source);
-        let mut options = private_file_options();
-        let path = log_path(&self.directory, place);
-        // An existing file of this name may be the log of another service, because somebody may have moved
-        // directories. So the file is removed, and not reused.
-        let _ = host::call(|| fs::remove_file(&path));
-        let file = host::open(options.create_new(true), path).map_err(failed)?;
+        // A file of this name is left if an earlier call of `end` could not remove it.
+        let name = log_name(place);
+        remove_file(&self.directory, &name);
+        let file = make_file(&self.directory, &name, OFlags::EXCL).map_err(failed)?;
         give_to_owner(&file, &self.directory);
         host::set_len(&file, LOG_FILE_BYTES as u64).map_err(failed)?;
         self.store(place, APPLIED, 0);
@@ -200,7 +215,7 @@ impl LogTable {
     pub fn end(&self, key: SessionKey) {
         self.store(key.place(), KEY, 0);
         // If this call fails, a later [`LogTable::begin`] or the next owner removes the log.
-        let _ = host::call(|| fs::remove_file(log_path(&self.directory, key.place())));
+        remove_file(&self.directory, &log_name(key.place()));
     }
 }
 
@@ -210,7 +225,7 @@ impl Drop for LogTable {
         // stays for the next owner.
         let words = &self.slots.words()[..HOLDERS];
         if words.chunks(SLOT_WORDS).all(|slot| slot[KEY].load(Ordering::Relaxed) == 0) {
-            let _ = host::call(|| fs::remove_file(self.directory.join(TABLE)));
+            remove_file(&self.directory, TABLE);
         }
     }
 }
@@ -246,8 +261,7 @@ pub(crate) struct LeftLogs {
 /// present owner. If `to_change` is false, the files are opened only for reading.
 pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Result<LeftLogs> {
     let HostPlace::Directory(directory) = place else { return Ok(LeftLogs::default()) };
-    let mut options = private_file_options();
-    options.write(to_change);
+    let options = options_of_left(to_change);
     let failed = |source| io_fault("reading the change logs of the volume", source);
     let table = match host::open(&options, directory.join(TABLE)) {
         Ok(table) => table,
@@ -373,12 +387,13 @@ impl LeftLog {
             .map_err(|source| io_fault("noting the state of a change log", source))
     }
 
-    /// Tells the client up to which position the log is applied, and if an entry failed. No later owner
-    /// applies more.
-    pub(crate) fn finish(&self, position: u64, failed: bool) -> Result<()> {
-        if failed {
-            self.write_word(FAILED_WORD, 1)?;
-        }
+    /// Tells the client that an entry could not be applied.
+    pub(crate) fn note_failure(&self) -> Result<()> {
+        self.write_word(FAILED_WORD, 1)
+    }
+
+    /// Tells the client up to which position the log is applied. No later owner applies more.
+    pub(crate) fn finish(&self, position: u64) -> Result<()> {
         self.write_word(FINAL_WORD, position + 1)
     }
 
@@ -389,5 +404,34 @@ impl LeftLog {
             Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
             written => written.map_err(|source| io_fault("closing a change log", source)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory whose volume is served moves, and another served volume takes its path.
+    #[test]
+    fn logs_move_with_the_directory_of_their_volume() {
+        let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("room");
+        let [path, moved] = ["v", "moved"].map(|name| parent.path().join(name));
+        let files = |directory: &Path| [TABLE, "log-003"].map(|name| directory.join(name).exists());
+        let (key, who) = (SessionKey::new(1, 1, 3), Credentials::root());
+        fs::create_dir(&path).expect("room");
+        let first = LogTable::create(&path).expect("room");
+        fs::rename(&path, &moved).expect("a directory");
+        fs::create_dir(&path).expect("room");
+        let second = LogTable::create(&path).expect("room");
+        for table in [&second, &first] {
+            table.begin(key, &who).expect("room").expect("few groups");
+        }
+        assert_eq!((files(&path), files(&moved)), ([true; 2], [true; 2]));
+        first.end(key);
+        drop(first);
+        assert_eq!((files(&path), files(&moved)), ([true; 2], [false; 2]));
+        second.end(key);
+        drop(second);
+        assert_eq!(files(&path), [false; 2]);
     }
 }

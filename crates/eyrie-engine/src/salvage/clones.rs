@@ -45,23 +45,28 @@ impl CopiedPages {
         let Some(&(source, source_offset)) = self.places.get(&addr) else { return Ok(0) };
         let is_next = |&at: &u64| self.places.get(&addr.add(at)) == Some(&(source, source_offset + at));
         let pages = (0..len).step_by(PAGE_SIZE as usize).take_while(is_next).count() as u64;
-        let length = len.min(pages * PAGE_SIZE);
-        let set_ids = SetIds::Keep;
-        match to.apply_above_limits(&Op::CloneRange {
-            source,
-            source_offset,
-            id,
-            offset,
-            length,
-            set_ids,
-            time,
-        }) {
-            Ok(_) => Ok(length),
-            // The range ends inside a page, and this end is not the end of the source file, or would lie
-            // inside the target file.
-            Err(Error::Invalid(_)) => Ok(0),
-            Err(error) => Err(error),
+        let whole = len.min(pages * PAGE_SIZE);
+        // A range that ends inside a page must end with the source file, and must not end inside the target
+        // file. The source file may also end inside the last page. In these cases only the pages before the
+        // last one can be cloned.
+        let before_last = (whole - 1) / PAGE_SIZE * PAGE_SIZE;
+        for length in [whole, before_last].into_iter().filter(|&length| length > 0) {
+            let set_ids = SetIds::Keep;
+            match to.apply_above_limits(&Op::CloneRange {
+                source,
+                source_offset,
+                id,
+                offset,
+                length,
+                set_ids,
+                time,
+            }) {
+                Ok(_) => return Ok(length),
+                Err(Error::Invalid(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
+        Ok(0)
     }
 
     /// Returns the length of the run of bytes from `addr` on, at most `len`, whose pages have no copy. The
@@ -86,7 +91,32 @@ mod tests {
     use eyrie_medium::SegmentId;
 
     use super::*;
-    use crate::Kind;
+    use crate::{Content, Kind, Model, Owner};
+
+    /// The copy ends inside its third page, which another file has as a whole.
+    #[test]
+    fn pages_before_a_short_page_are_cloned() {
+        let (owner, time) = (Owner { mode: 0o755, uid: 0, gid: 0 }, Time::new(1, 0));
+        let to = Model::new(ObjectId::new(64, Kind::Directory), owner, time);
+        let make = |name: &[u8], bytes: &[u8]| {
+            let (dir, id, content) =
+                (to.root(), to.reserve(Kind::File).expect("room"), Content::Bytes(bytes));
+            to.apply(&Op::Create { dir, name, id, owner, content, time }).expect("a new name");
+            id
+        };
+        let page = |number| Addr::new(SegmentId(0), number * PAGE_SIZE);
+        let (short, target) = (make(b"short", &[7; 3 * 4096 - 100]), make(b"target", b""));
+        let mut copied = CopiedPages::default();
+        copied.note(page(9), (short, 0, 3 * PAGE_SIZE - 100));
+        let clone = |at: u64| {
+            let place = (target, at * PAGE_SIZE, (3 - at) * PAGE_SIZE);
+            copied.clone_run(&to, page(9 + at), place, time).expect("no fault")
+        };
+        assert_eq!((clone(0), clone(2)), (2 * PAGE_SIZE, 0));
+        let mut bytes = [0; 3 * 4096];
+        assert_eq!(to.read(target, 0, &mut bytes).expect("alive"), 2 * 4096);
+        assert!(bytes[..2 * 4096].iter().all(|&byte| byte == 7));
+    }
 
     #[test]
     fn copies_in_a_removed_file_are_forgotten() {

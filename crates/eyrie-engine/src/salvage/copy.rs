@@ -3,6 +3,7 @@
 use eyrie_medium::epoch::pin;
 use eyrie_medium::{Addr, PAGE_SIZE};
 
+use super::path::NamePath;
 use super::source::DamagedObject;
 use super::tree::{NewName, Salvage};
 use super::words;
@@ -99,7 +100,7 @@ impl Salvage<'_> {
 
     /// Copies the extended attributes, and then sets mode, owner and times. The times are set last, because
     /// each earlier Op on the object changed some of them.
-    pub(super) fn finish(&mut self, object: &DamagedObject, id: ObjectId, path: &[Vec<u8>]) -> Result<()> {
+    pub(super) fn finish(&mut self, object: &DamagedObject, id: ObjectId, path: &NamePath) -> Result<()> {
         self.copy_xattrs(object, id, path)?;
         self.set_attributes(object, id)
     }
@@ -192,7 +193,7 @@ impl Salvage<'_> {
     }
 
     /// Copies the readable ranges of a file. Returns the number of copied bytes.
-    fn copy_ranges(&mut self, object: &DamagedObject, id: ObjectId, path: &[Vec<u8>]) -> Result<u64> {
+    fn copy_ranges(&mut self, object: &DamagedObject, id: ObjectId, path: &NamePath) -> Result<u64> {
         let mut ranges = Vec::new();
         let mut lost = Vec::new();
         {
@@ -276,7 +277,7 @@ impl Salvage<'_> {
         Ok(copied)
     }
 
-    fn copy_xattrs(&mut self, object: &DamagedObject, id: ObjectId, path: &[Vec<u8>]) -> Result<()> {
+    fn copy_xattrs(&mut self, object: &DamagedObject, id: ObjectId, path: &NamePath) -> Result<()> {
         let mut found = Vec::new();
         let read = {
             let _pin = pin();

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use eyrie_medium::epoch::pin;
 
 use super::LOST_AND_FOUND;
+use super::path::NamePath;
 use super::source::DamagedObject;
 use super::tree::Salvage;
 use crate::{Content, Kind, ObjectId, Op, Owner, Result};
@@ -18,8 +19,8 @@ fn found_name(object: &DamagedObject) -> Vec<u8> {
 }
 
 /// Returns the path of an object's copy in `lost+found`, if no other object has this path.
-fn found_path(object: &DamagedObject) -> Vec<Vec<u8>> {
-    vec![LOST_AND_FOUND.to_vec(), found_name(object)]
+fn found_path(object: &DamagedObject) -> NamePath {
+    NamePath::ROOT.join(LOST_AND_FOUND.to_vec()).join(found_name(object))
 }
 
 impl Salvage<'_> {
@@ -100,32 +101,42 @@ impl Salvage<'_> {
 
     /// Returns the directory `lost+found`, and a path in it that no object has yet. An earlier repair may
     /// have left objects in this directory whose names have the same numbers.
-    fn free_place(&mut self, object: &DamagedObject) -> Result<(ObjectId, Vec<Vec<u8>>)> {
+    fn free_place(&mut self, object: &DamagedObject) -> Result<(ObjectId, NamePath)> {
         let (dir, dir_name) = self.directory()?;
         let (name, _) = self.numbered(dir, &found_name(object), |_| false)?;
-        Ok((dir, vec![dir_name, name]))
+        Ok((dir, NamePath::ROOT.join(dir_name).join(name)))
     }
 
     /// Returns the directory `lost+found` and its name. Creates the directory if the new volume has none. If
     /// another kind of object has this name, the name gets a number.
     fn directory(&mut self) -> Result<(ObjectId, Vec<u8>)> {
+        // Each search looks at all numbers that other objects have.
+        if let Some(found) = &self.lost_and_found {
+            return Ok(found.clone());
+        }
         let dir = self.to.root();
         let (name, found) = self.numbered(dir, LOST_AND_FOUND, ObjectId::is_directory)?;
-        if let Some(id) = found {
-            return Ok((id, name));
-        }
+        let id = match found {
+            Some(id) => id,
+            None => self.make_directory(dir, &name)?,
+        };
+        Ok(self.lost_and_found.insert((id, name)).clone())
+    }
+
+    /// Creates the directory `lost+found` in `dir`.
+    fn make_directory(&mut self, dir: ObjectId, name: &[u8]) -> Result<ObjectId> {
         let Owner { uid, gid, .. } = self.to.owner(dir)?;
         let (owner, time) = (Owner { mode: 0o700, uid, gid }, self.now);
         let id = self.make(Kind::Directory, |id| Op::Create {
             dir,
-            name: &name,
+            name,
             id,
             owner,
             content: Content::Empty,
             time,
         })?;
         self.done.directories += 1;
-        Ok((id, name))
+        Ok(id)
     }
 
     /// Looks up `name`, `name-2`, `name-3` and so on in `dir`. Returns the first of them that is free or

@@ -27,6 +27,7 @@
 mod clones;
 mod copy;
 mod lost;
+mod path;
 mod source;
 mod tree;
 
@@ -37,6 +38,7 @@ use crate::transaction::redo;
 use crate::volume::Volume;
 use crate::{Engine, Error, Owner, Result, Time};
 
+use path::NamePath;
 use source::DamagedVolume;
 use tree::Salvage;
 
@@ -95,7 +97,7 @@ pub fn root_of(from: &Volume) -> (Owner, Time) {
 pub fn salvage(from: &Volume, to: &dyn Engine, now: Time) -> Result<Salvaged> {
     let mut salvage = Salvage::new(from, to, now);
     if from.lacks_journal() {
-        salvage.lose(&[], "the journal of the volume is gone, and the latest changes with it");
+        salvage.lose(&NamePath::ROOT, "the journal of the volume is gone, and the latest changes with it");
     }
     replay(from, &mut salvage);
     salvage.everything()?;
@@ -111,7 +113,7 @@ fn replay(from: &Volume, salvage: &mut Salvage<'_>) {
     }
     let Ok(_gate) = from.medium().enter_with(|| u64::MAX) else { return };
     for error in redo::replay_each(from) {
-        salvage.lose(&[], &format!("a change that was in progress is lost: {}", words(&error)));
+        salvage.lose(&NamePath::ROOT, &format!("a change that was in progress is lost: {}", words(&error)));
     }
 }
 

@@ -5,14 +5,12 @@ use std::collections::{HashMap, HashSet};
 use eyrie_medium::epoch::pin;
 
 use super::clones::CopiedPages;
+use super::path::NamePath;
 use super::source::{DamagedObject, DamagedVolume};
 use super::{SalvageLoss, Salvaged, words};
 use crate::object::collection::Collection;
 use crate::volume::Volume;
 use crate::{Content, Engine, Error, Kind, ObjectId, Op, Result, Time};
-
-/// The names that lead to an object, from the root on.
-type NamePath = Vec<Vec<u8>>;
 
 /// A copied object.
 struct Copied {
@@ -43,8 +41,8 @@ pub(super) struct Waiting {
 pub(super) struct NewName<'a> {
     pub dir: ObjectId,
     pub name: &'a [u8],
-    /// The names from the root on, ending with this one.
-    pub path: &'a [Vec<u8>],
+    /// The path, which ends with this name.
+    pub path: &'a NamePath,
 }
 
 /// A salvage in progress.
@@ -68,6 +66,8 @@ pub(super) struct Salvage<'a> {
     refused: HashSet<ObjectId>,
     /// Directories whose header names another parent than the directory with the entry.
     doubtful: Vec<FoundChild>,
+    /// The directory `lost+found` and its name, once an object needs the directory.
+    pub(super) lost_and_found: Option<(ObjectId, Vec<u8>)>,
 }
 
 impl<'a> Salvage<'a> {
@@ -86,12 +86,13 @@ impl<'a> Salvage<'a> {
             contested: Vec::new(),
             refused: HashSet::new(),
             doubtful: Vec::new(),
+            lost_and_found: None,
         }
     }
 
     /// Records a loss.
-    pub fn lose(&mut self, path: &[Vec<u8>], what: &str) {
-        self.done.losses.push(SalvageLoss { names: path.to_vec(), what: what.to_string() });
+    pub fn lose(&mut self, path: &NamePath, what: &str) {
+        self.done.losses.push(SalvageLoss { names: path.names(), what: what.to_string() });
     }
 
     /// True if an object is copied already.
@@ -160,9 +161,11 @@ impl<'a> Salvage<'a> {
                 self.mark_storage(&object);
                 let id = self.to.root();
                 self.copied.insert(object.id, Copied { id, links: 1, names: 1, path: None });
-                self.waiting.push(Waiting { object, id, path: Vec::new() });
+                self.waiting.push(Waiting { object, id, path: NamePath::ROOT });
             }
-            Err(error) => self.lose(&[], &format!("the root directory is lost: {}", words(&error))),
+            Err(error) => {
+                self.lose(&NamePath::ROOT, &format!("the root directory is lost: {}", words(&error)))
+            }
         }
     }
 
@@ -195,9 +198,7 @@ impl<'a> Salvage<'a> {
                 self.lose(&dir.path, &what);
             }
             for (name, id) in entries {
-                let mut path = dir.path.clone();
-                path.push(name);
-                self.entry((dir.id, Some(dir.object.id)), path, id)?;
+                self.entry((dir.id, Some(dir.object.id)), dir.path.join(name), id)?;
             }
             self.filled.push(dir);
         }
@@ -220,7 +221,7 @@ impl<'a> Salvage<'a> {
                 return Ok(());
             }
             copied.names += 1;
-            let (new, name) = (copied.id, path.last().map(Vec::as_slice).unwrap_or_default());
+            let (new, name) = (copied.id, path.last());
             let object = {
                 let _pin = pin();
                 self.from.object(id)?
@@ -267,7 +268,7 @@ impl<'a> Salvage<'a> {
         if self.is_copied(object.id) {
             return self.entry((dir, None), path, object.id);
         }
-        let place = NewName { dir, name: path.last().map(Vec::as_slice).unwrap_or_default(), path: &path };
+        let place = NewName { dir, name: path.last(), path: &path };
         let made = if object.id.is_directory() {
             self.make(Kind::Directory, |id| {
                 let (owner, content, time) = (object.owner(), Content::Empty, object.created);
@@ -318,7 +319,7 @@ impl<'a> Salvage<'a> {
 
     /// Records a failed copy as a loss. A fault of the new volume's medium, which includes a full host, is
     /// returned and ends the salvage.
-    pub fn lose_unless_fault(&mut self, path: &[Vec<u8>], result: Result<()>) -> Result<()> {
+    pub fn lose_unless_fault(&mut self, path: &NamePath, result: Result<()>) -> Result<()> {
         match result {
             Err(error @ Error::Fault(_)) => Err(error),
             Err(error) => {
@@ -337,9 +338,10 @@ impl<'a> Salvage<'a> {
             .into_values()
             .filter(|copied| copied.names < copied.links)
             .filter_map(|copied| Some((copied.path?, copied.links - copied.names)))
+            .map(|(path, count)| (path.names(), path, count))
             .collect();
-        missing.sort();
-        for (path, count) in missing {
+        missing.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+        for (_, path, count) in missing {
             self.lose(
                 &path,
                 &format!("other names of the object are lost ({count}), or its link count was wrong"),

@@ -47,6 +47,7 @@ impl Scm {
     ) -> Result<Applied> {
         let header = self.header(id)?;
         let (hot, mut cold) = header.hot_and_cold(self.medium())?;
+        let owners_before = Owners::of(&cold);
         check_mode(change.mode.unwrap_or(0))?;
         if let Some(flags) = change.flags {
             cold.flags = cold.flags & !Cold::INODE_FLAGS | u16::from(flags.bits());
@@ -78,9 +79,15 @@ impl Scm {
         next.modified = change.modified.unwrap_or(next.modified);
         let mut quota = None;
         if self.has_quotas() {
-            let mut moved = QuotaChange::default();
-            self.add_move(&mut moved, id, Owners::of(&cold), transaction.storage_change())?;
-            quota = Some(moved);
+            let (owners, bytes) = (Owners::of(&cold), transaction.storage_change());
+            let mut charged = QuotaChange::default();
+            // A move visits all extents of the object, so a change that keeps the owners is no move.
+            if owners == owners_before {
+                charged.add(owners, bytes, 0);
+            } else {
+                self.add_move(&mut charged, id, owners, bytes)?;
+            }
+            quota = Some(charged);
         }
         header.change_cold(&mut transaction, &hot, &cold, next)?;
         let commit = || match quota {

@@ -58,15 +58,17 @@ impl Volume {
                 used.get(used.partition_point(|run| run.end <= *page)).is_some_and(|run| run.contains(page))
             };
             suspects.retain(is_used);
-            while let Some(&first) = suspects.first() {
-                let in_a_row = (first..first + BATCH_PAGES).zip(&suspects).take_while(|(a, b)| a == *b);
-                let count = in_a_row.count();
-                suspects.drain(..count);
+            let mut read = 0;
+            while let Some(&first) = suspects.get(read) {
+                let in_a_row = (first..first + BATCH_PAGES).zip(&suspects[read..]);
+                let count = in_a_row.take_while(|(a, b)| a == *b).count();
+                read += count;
                 done.damaged.extend(self.damaged_pages(first..first + count as u32)?);
                 if !progress(done.read_bytes, total) {
                     break;
                 }
             }
+            suspects.drain(..read);
         }
         Ok(done.with(&suspects))
     }

@@ -87,6 +87,29 @@ fn a_repair_saves_every_file_that_could_be_read() {
     assert!(refused > 0 && lossy > 0 && unharmed > 10 * IMAGES, "{refused}, {lossy}, {unharmed}");
 }
 
+/// The paths of these directories have 50 million names in all, so copies of the names would take gigabytes.
+#[test]
+fn ten_thousand_nested_directories_are_salvaged() {
+    const DEPTH: u64 = 10_000;
+    let (owner, time) = (Owner { mode: 0o755, uid: 0, gid: 0 }, Time::new(1, 0));
+    let new_volume = || {
+        let medium = Medium::memory(64 << 20).expect("memory");
+        Scm::create_on(medium, &fixed_options(1 << 20, time), owner, time).expect("a new volume")
+    };
+    let engine = new_volume();
+    let mut dir = engine.root();
+    for _ in 0..DEPTH {
+        let id = engine.reserve(Kind::Directory).expect("room");
+        let create = Op::Create { dir, name: b"nest", id, owner, content: Content::Empty, time };
+        engine.apply(&create).expect("room");
+        dir = id;
+    }
+    let medium = Medium::memory_holding(&engine.volume().medium().snapshot()).expect("memory");
+    let from = Volume::open_damaged_on(medium).expect("sound");
+    let salvaged = salvage::salvage(&from, &new_volume(), time).expect("memory does not fail");
+    assert_eq!((salvaged.directories, salvaged.losses), (DEPTH + 1, vec![]));
+}
+
 /// Marks all slots of the root directory's first bucket page as free.
 fn remove_root_names(image: &mut Image<'_>) {
     let engine = Scm::open_on(image.base.copy()).expect("sound");

@@ -193,6 +193,28 @@ fn owners_move_usage_with_the_object() {
     assert_eq!(findings(&engine), [""; 0]);
 }
 
+/// The storage of a damaged file cannot be counted. Only a change of its owner needs the count.
+#[test]
+fn change_that_keeps_the_owner_counts_no_storage() {
+    let engine = with_limit(USER, hard(1 << 20), NONE);
+    let file = make(&engine, engine.root, b"file", ADA, Content::Empty).expect("room");
+    for page in 0..3 {
+        write_at(&engine, file, page * PAGE_SIZE, &[1; 4096]).expect("room");
+    }
+    let medium = engine.medium();
+    let root = engine.header(file).and_then(|header| header.hot(medium)).expect("alive").root;
+    drop(medium.write_word(root.extent().expect("a node").addr, u64::MAX).expect("in bounds"));
+    let to_bob = AttributeChange { uid: Some(8), ..AttributeChange::default() };
+    assert!(matches!(change(&engine, file, to_bob), Err(Error::Corrupt { .. })));
+    for kept in [
+        AttributeChange { mode: Some(0o600), ..AttributeChange::default() },
+        AttributeChange { modified: Some(LATER), ..AttributeChange::default() },
+        AttributeChange { uid: Some(ADA.uid), gid: Some(ADA.gid), ..AttributeChange::default() },
+    ] {
+        change(&engine, file, kept).expect("the owner stays");
+    }
+}
+
 #[test]
 fn batches_are_charged_as_a_whole() {
     let engine = with_limit(USER, hard(4 * PAGE_SIZE), hard(2));

@@ -1,0 +1,88 @@
+//! The notes of the callers that wait for locks.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::lock::{LockOwner, LockRequest, LockTarget};
+use super::wait::Signal;
+use crate::ObjectId;
+
+/// The session and the number of a waiter.
+pub type WaitKey = (u64, u64);
+
+/// A request that was refused, and whose caller waits.
+pub struct WaitNote {
+    pub id: ObjectId,
+    pub request: LockRequest,
+    /// Wakes the caller. A client has no signal, and asks again by itself.
+    pub signal: Option<Arc<Signal>>,
+    /// Time from which the search for deadlocks ignores the note, because the client may have ended. `None`
+    /// for a caller of this process.
+    pub expires: Option<Instant>,
+}
+
+/// The notes of all waiting callers. An index by owners serves the search for deadlocks, which each request
+/// makes that has to wait. A mount repeats the requests of all its waiting processes, so a search must not
+/// look at every note.
+#[derive(Default)]
+pub struct WaitNotes {
+    notes: HashMap<WaitKey, WaitNote>,
+    of_owner: HashMap<LockOwner, Vec<WaitKey>>,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Number of notes that searches of this thread have looked at.
+    pub static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+impl WaitNotes {
+    /// Adds a note. It replaces an earlier note with this key.
+    pub fn insert(&mut self, key: WaitKey, note: WaitNote) {
+        self.remove(&key);
+        self.of_owner.entry(note.request.owner).or_default().push(key);
+        self.notes.insert(key, note);
+    }
+
+    /// Removes a note, if there is one with this key.
+    pub fn remove(&mut self, key: &WaitKey) {
+        let Some(note) = self.notes.remove(key) else { return };
+        if let Entry::Occupied(mut keys) = self.of_owner.entry(note.request.owner) {
+            keys.get_mut().retain(|other| other != key);
+            if keys.get().is_empty() {
+                keys.remove();
+            }
+        }
+    }
+
+    /// Removes all notes of a session.
+    pub fn remove_session(&mut self, session: u64) {
+        let ended: Vec<WaitKey> = self.notes.keys().filter(|key| key.0 == session).copied().collect();
+        ended.iter().for_each(|key| self.remove(key));
+    }
+
+    /// Calls the signals of the callers that wait for locks on some objects.
+    pub fn wake(&self, is_freed: impl Fn(ObjectId) -> bool) {
+        let notes = self.notes.values().filter(|note| is_freed(note.id));
+        notes.filter_map(|note| note.signal.as_ref()).for_each(|signal| signal.raise());
+    }
+
+    /// Returns the notes of an owner that waits for ranges, without those that have expired at `now`.
+    pub fn of_owner(&self, owner: LockOwner, now: Instant) -> impl Iterator<Item = &WaitNote> {
+        let keys = self.of_owner.get(&owner).into_iter().flatten();
+        let notes = keys.filter_map(|key| self.notes.get(key));
+        notes.filter(move |note| {
+            #[cfg(test)]
+            LOOKS.set(LOOKS.get() + 1);
+            note.request.target != LockTarget::Object && note.expires.is_none_or(|expires| expires > now)
+        })
+    }
+
+    /// True if no caller waits.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.notes.is_empty() && self.of_owner.is_empty()
+    }
+}
