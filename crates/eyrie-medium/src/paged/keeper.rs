@@ -71,14 +71,17 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // A forked child has none of these threads, so it must not wait for their end.
-        if std::process::id() == self.pager.process {
-            self.pager.waker.stop();
-            self.pager.ahead.stop();
-            for thread in self.threads.drain(..) {
-                // The panic hook has already reported a panic of the thread.
-                let _ = thread.join();
-            }
+        if std::process::id() != self.pager.process {
+            // A forked child has none of these threads, so it must not wait for their end. Dropping a handle
+            // would call `pthread_detach`, which could detach a thread of the child: the C library reuses
+            // the memory that describes a thread.
+            return self.threads.drain(..).for_each(std::mem::forget);
+        }
+        self.pager.waker.stop();
+        self.pager.ahead.stop();
+        for thread in self.threads.drain(..) {
+            // The panic hook has already reported a panic of the thread.
+            let _ = thread.join();
         }
     }
 }
