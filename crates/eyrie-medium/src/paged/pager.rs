@@ -146,7 +146,7 @@ impl Pager {
         Ok(Pager {
             pages: Pages::new(count, options.is_shared)?,
             places: anchor.places(),
-            checksums: Checksums::new(anchor.places()),
+            checksums: Checksums::new(anchor.places())?,
             blocks,
             memory,
             options,
