@@ -21,6 +21,9 @@ use crate::host;
 /// privileges.
 const PRESSURE: &[u8] = b"some 200000 2000000\0";
 
+/// Minimum time between background drains. With no time between them, the keeper would never sleep, and would
+/// close the gate for Ops all the time.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time between background drains. An `Instant` plus a much longer time would overflow.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1 << 30);
 
@@ -91,7 +94,7 @@ impl Drop for Keeper {
 /// may map the pages, it also looks for memory of [`holes`] at intervals, and gives it back to the host.
 fn keep(pager: &Pager) {
     let mut pressure = None;
-    let interval = pager.options.drain_interval.min(LONGEST_INTERVAL);
+    let interval = pager.options.drain_interval.clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
     let mut next = Instant::now() + interval;
     let mut next_look = pager.is_shared().then(|| Instant::now() + holes::LOOK);
     loop {
