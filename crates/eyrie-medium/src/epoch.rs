@@ -11,8 +11,13 @@
 //! of several processes need no common clock. A process that stores wrong counts can only delay the reuse of
 //! memory, or spoil its own reads.
 //!
-//! A thread pins with one atomic addition, on a cache line that only this thread writes. (Threads without a
-//! slot share a cache line.) A guard that is held for a long time only delays the reuse of memory.
+//! A thread pins with one atomic addition, on a cache line that only this thread writes. A guard that is held
+//! for a long time only delays the reuse of memory.
+//!
+//! Threads without a slot (the *crowd*) share two counts of pins: of those that began in even epochs, and of
+//! those that began in odd epochs. The clock leaves epoch *e* only when the count with the parity of *e - 1*
+//! is 0. So every pin of the crowd that began in epoch *e* or earlier has ended, too, when the clock is at
+//! *e + 2*.
 
 mod watch;
 
@@ -26,7 +31,7 @@ use crate::rules::{SafetyRule, broken};
 use crate::shared::SharedMemory;
 use crate::sync::{interleave, thread_local, unpoisoned};
 
-/// Maximum number of threads with a slot. Further threads (the crowd) share one count.
+/// Maximum number of threads with a slot. Further threads are the crowd.
 pub const SLOTS: usize = 256;
 /// Words of a slot. A slot has two cache lines, because processors prefetch lines in pairs. So a pin of one
 /// thread does not slow another thread's pin.
@@ -37,8 +42,9 @@ const TABLE_BYTES: usize = (SLOTS + 1) * SLOT_WORDS * 8;
 /// Word of the head: number of slots, counted from the first, that threads have ever claimed. The clock skips
 /// all later slots, because they are idle.
 const USED: usize = 0;
-/// Word of the head: number of pins of threads without a slot. The clock stands still while such a pin
-/// exists, because a number of pins does not tell if the pins of an earlier epoch have ended.
+/// Word of the head: number of pins of threads without a slot, for other processes. The clock of a process
+/// that watches the table stands still while such a pin exists, because a number of pins does not tell if the
+/// pins of an earlier epoch have ended.
 const CROWD: usize = 1;
 
 /// The pins of one process, in memory that other processes can map. The first word of a slot is its count.
@@ -73,11 +79,16 @@ impl WatchedPins {
 
     /// True if a pin of an earlier epoch may not have ended.
     fn are_behind(&self) -> bool {
+        self.table.words()[CROWD].load(Ordering::Acquire) != 0 || self.slots_are_behind()
+    }
+
+    /// True if a thread with a slot may hold a pin of an earlier epoch.
+    fn slots_are_behind(&self) -> bool {
         let is_behind = |slot: usize| {
             let count = self.table.count(slot).load(Ordering::Relaxed);
             count % 2 == 1 && count == self.at_start[slot].load(Ordering::Relaxed)
         };
-        self.table.words()[CROWD].load(Ordering::Acquire) != 0 || (0..self.table.used()).any(is_behind)
+        (0..self.table.used()).any(is_behind)
     }
 
     /// Notes the counts at the start of an epoch.
@@ -93,10 +104,10 @@ static CLOCK: AtomicU64 = AtomicU64::new(2);
 /// True while a thread tries to advance the clock, or adds a watched table. Only a thread that advances the
 /// clock changes the noted counts (`at_start`).
 static ADVANCING: AtomicBool = AtomicBool::new(false);
-/// The pins of this process. `None` if the host had no memory for them. All threads then share [`NO_TABLE`].
+/// The pins of this process. `None` if the host had no memory for them. All threads are then in the crowd.
 static OWN: OnceLock<Option<WatchedPins>> = OnceLock::new();
-/// Number of pins if the process has no table.
-static NO_TABLE: AtomicU64 = AtomicU64::new(0);
+/// Numbers of pins of the crowd that began in even and in odd epochs.
+static CROWDS: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 /// Number of watched tables of other processes.
 static OTHERS: AtomicUsize = AtomicUsize::new(0);
 /// The watched tables of other processes.
@@ -113,9 +124,32 @@ fn own() -> Option<&'static WatchedPins> {
     OWN.get_or_init(make).as_ref()
 }
 
-/// Returns the counter of the pins of threads without a slot. All calls in a process return the same counter.
-fn crowd() -> &'static AtomicU64 {
-    own().map_or(&NO_TABLE, |own| &own.table.words()[CROWD])
+/// Pins the current epoch in the crowd. Returns the index of the count in [`CROWDS`].
+#[cold]
+fn join_crowd() -> usize {
+    if let Some(own) = own() {
+        own.table.words()[CROWD].fetch_add(1, Ordering::SeqCst);
+    }
+    loop {
+        let epoch = CLOCK.load(Ordering::SeqCst);
+        let index = (epoch % 2) as usize;
+        CROWDS[index].fetch_add(1, Ordering::SeqCst);
+        // If the clock has advanced before the addition, the count may be that of an earlier epoch. The clock
+        // would then not wait for this pin one epoch later.
+        if CLOCK.load(Ordering::SeqCst) == epoch {
+            return index;
+        }
+        CROWDS[index].fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Ends a pin of the crowd, which has this index.
+#[cold]
+fn leave_crowd(index: usize) {
+    CROWDS[index].fetch_sub(1, Ordering::Release);
+    if let Some(own) = own() {
+        own.table.words()[CROWD].fetch_sub(1, Ordering::Release);
+    }
 }
 
 /// A time on the process's clock of grace periods.
@@ -134,20 +168,28 @@ impl Epoch {
 struct ThreadPins {
     /// Number of the slot; `usize::MAX` before the first claim, [`SLOTS`] for a thread without a slot.
     slot: Cell<usize>,
-    /// The count that the pins of this thread change: that of its slot, or that of the crowd.
+    /// The count of the slot. `None` before the first claim, and for a thread without a slot.
     count: Cell<Option<&'static AtomicU64>>,
+    /// The index of the pin in the crowd, while a thread without a slot holds a pin.
+    crowd: Cell<usize>,
     depth: Cell<u32>,
 }
 
 thread_local! {
-    static LOCAL: ThreadPins =
-        const { ThreadPins { slot: Cell::new(usize::MAX), count: Cell::new(None), depth: Cell::new(0) } };
+    static LOCAL: ThreadPins = const {
+        ThreadPins {
+            slot: Cell::new(usize::MAX),
+            count: Cell::new(None),
+            crowd: Cell::new(0),
+            depth: Cell::new(0),
+        }
+    };
 }
 
 std::thread_local! {
-    /// Number of live guards that this thread has made since its thread-locals were destroyed. This variable
-    /// has no destructor, so the thread can use it until its end.
-    static ENDING: Cell<u64> = const { Cell::new(0) };
+    /// Numbers of live guards that this thread has made since its thread-locals were destroyed, by their
+    /// index in the crowd. This variable has no destructor, so the thread can use it until its end.
+    static ENDING: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
 }
 
 impl ThreadPins {
@@ -160,15 +202,12 @@ impl ThreadPins {
         self.slot.get()
     }
 
+    /// Claims a slot for the thread.
     #[cold]
-    fn claim(&self) -> &'static AtomicU64 {
-        let (slot, count) = match own() {
-            Some(own) => own.table.claim(),
-            None => (SLOTS, &NO_TABLE),
-        };
-        self.slot.set(slot);
-        self.count.set(Some(count));
-        count
+    fn claim(&self) {
+        let claimed = own().and_then(|own| own.table.claim());
+        self.slot.set(claimed.map_or(SLOTS, |(slot, _)| slot));
+        self.count.set(claimed.map(|(_, count)| count));
     }
 
     fn has_slot(&self) -> bool {
@@ -177,17 +216,17 @@ impl ThreadPins {
 }
 
 impl PinTable {
-    /// Claims a slot for a thread. Returns its number and its count.
-    fn claim(&self) -> (usize, &AtomicU64) {
+    /// Claims a slot for a thread. Returns its number and its count, or `None` if all slots are claimed.
+    fn claim(&self) -> Option<(usize, &AtomicU64)> {
         let is_free = |&slot: &usize| {
             let claimed = &self.words()[(slot + 1) * SLOT_WORDS + 1];
             claimed.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
-        let Some(slot) = (0..SLOTS).find(is_free) else { return (SLOTS, &self.words()[CROWD]) };
+        let slot = (0..SLOTS).find(is_free)?;
         // `SeqCst`, like the addition in `pin`: a scan that misses this slot comes before every pin in the
         // slot. The fence in `advance` then gives the pinned reader all stores before the scan.
         self.words()[USED].fetch_max(slot as u64 + 1, Ordering::SeqCst);
-        (slot, self.count(slot))
+        Some((slot, self.count(slot)))
     }
 
     fn release(&self, slot: usize) {
@@ -214,8 +253,9 @@ impl Drop for ThreadPins {
 #[must_use = "a guard protects nothing once it is dropped"]
 #[derive(Debug)]
 pub struct Guard {
-    /// True if the guard was made while its thread ended. Such a guard has a pin of its own in the crowd.
-    ending: bool,
+    /// The index in the crowd, if the guard was made while its thread ended. Such a guard has a pin of its
+    /// own.
+    ending: Option<u8>,
     /// Keeps a guard on its thread, because the guard belongs to the pins of that thread.
     _not_send: PhantomData<*const ()>,
 }
@@ -229,13 +269,19 @@ pub struct Guard {
 /// ```
 #[inline]
 pub fn pin() -> Guard {
-    // A thread that is ending has given its slot back, so it pins in the crowd.
-    let ending = LOCAL.try_with(ThreadPins::pin).is_err();
-    if ending {
-        ENDING.set(ENDING.get() + 1);
-        crowd().fetch_add(1, Ordering::SeqCst);
-    }
+    let ending = LOCAL.try_with(ThreadPins::pin).err().map(|_| pin_at_end());
     Guard { ending, _not_send: PhantomData }
+}
+
+/// Pins the current epoch for a thread that is ending. The thread has given its slot back, so it pins in the
+/// crowd.
+#[cold]
+fn pin_at_end() -> u8 {
+    let index = join_crowd();
+    let mut pins = ENDING.get();
+    pins[index] += 1;
+    ENDING.set(pins);
+    index as u8
 }
 
 impl ThreadPins {
@@ -244,17 +290,26 @@ impl ThreadPins {
     fn pin(&self) {
         let depth = self.depth.get();
         if depth == 0 {
-            let count = match self.count.get() {
-                Some(count) => count,
-                None => self.claim(),
-            };
-            // The pin must be visible before this thread reads any protected byte. Otherwise `advance` could
-            // miss the pin, and this thread could follow a pointer to reused memory. A locked addition does
-            // the work of a store and a full fence in less time.
-            count.fetch_add(1, Ordering::SeqCst);
+            match self.count.get() {
+                // The pin must be visible before this thread reads any protected byte. Otherwise `advance`
+                // could miss the pin, and this thread could follow a pointer to reused memory. A locked
+                // addition does the work of a store and a full fence in less time.
+                Some(count) => _ = count.fetch_add(1, Ordering::SeqCst),
+                None => self.pin_without_count(),
+            }
             interleave();
         }
         self.depth.set(depth + 1);
+    }
+
+    /// Makes the first pin of the thread, or a pin of a thread without a slot.
+    #[cold]
+    fn pin_without_count(&self) {
+        self.slot();
+        match self.count.get() {
+            Some(count) => _ = count.fetch_add(1, Ordering::SeqCst),
+            None => self.crowd.set(join_crowd()),
+        }
     }
 
     /// Ends one pin of the thread.
@@ -270,12 +325,10 @@ impl ThreadPins {
     /// Ends the pin of the thread, after its last guard.
     #[inline(always)]
     fn end_pin(&self) {
-        let Some(count) = self.count.get() else { return };
-        if self.has_slot() {
+        match self.count.get() {
             // Only this thread stores to the count, so a plain addition is enough.
-            count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release);
-        } else {
-            count.fetch_sub(1, Ordering::Release);
+            Some(count) => count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release),
+            None => leave_crowd(self.crowd.get()),
         }
     }
 }
@@ -283,13 +336,15 @@ impl ThreadPins {
 impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
-        if self.ending {
-            crowd().fetch_sub(1, Ordering::Release);
-            ENDING.set(ENDING.get() - 1);
-        } else {
+        let Some(index) = self.ending.map(usize::from) else {
             // A thread that is ending has given its slot back, and the pin with the slot.
             let _ = LOCAL.try_with(ThreadPins::unpin);
-        }
+            return;
+        };
+        leave_crowd(index);
+        let mut pins = ENDING.get();
+        pins[index] -= 1;
+        ENDING.set(pins);
     }
 }
 
@@ -304,7 +359,7 @@ pub(crate) fn is_pinned() -> bool {
 #[inline]
 pub fn pin_number() -> u64 {
     let number = |local: &ThreadPins| match local.count.get() {
-        Some(count) if local.depth.get() > 0 && local.has_slot() => count.load(Ordering::Relaxed),
+        Some(count) if local.depth.get() > 0 => count.load(Ordering::Relaxed),
         _ => 0,
     };
     LOCAL.try_with(number).unwrap_or(0)
@@ -336,8 +391,11 @@ fn advance_alone() -> Epoch {
     let own = own();
     let others =
         if OTHERS.load(Ordering::SeqCst) == 0 { Vec::new() } else { unpoisoned(WATCHED.lock()).clone() };
-    let is_behind = NO_TABLE.load(Ordering::Acquire) != 0
-        || own.is_some_and(WatchedPins::are_behind)
+    // Only the holder of `ADVANCING` stores the clock.
+    let epoch = CLOCK.load(Ordering::Relaxed) + 1;
+    // The last epoch has the parity of the next one.
+    let is_behind = CROWDS[(epoch % 2) as usize].load(Ordering::Acquire) != 0
+        || own.is_some_and(WatchedPins::slots_are_behind)
         || others.iter().any(|other| other.are_behind()) && !broken(SafetyRule::EvictionWaitsForClients);
     if is_behind {
         return now();
@@ -354,8 +412,6 @@ fn advance_alone() -> Epoch {
         note_counts();
         interleave();
     }
-    // Only the holder of `ADVANCING` stores the clock.
-    let epoch = CLOCK.load(Ordering::Relaxed) + 1;
     CLOCK.store(epoch, Ordering::Release);
     interleave();
     // The epoch begins before its counts are noted. So a pin that is not among the noted ones began after the
@@ -412,21 +468,20 @@ fn register_fork_handler() {
         }
         OTHERS.store(0, Ordering::Relaxed);
         // A thread that is ending has no slot.
-        let (slot, is_pinned) =
-            LOCAL.try_with(|local| (local.slot.get(), local.depth.get() > 0)).unwrap_or((SLOTS, false));
+        let pins = |local: &ThreadPins| (local.slot.get(), local.depth.get() > 0, local.crowd.get());
+        let (slot, is_pinned, index) = LOCAL.try_with(pins).unwrap_or((SLOTS, false, 0));
         let has_slot = slot < SLOTS;
         // Of the pins in the crowd, the child has only those of this thread.
-        let crowd = ENDING.get() + u64::from(is_pinned && !has_slot);
-        let Some(own) = OWN.get().and_then(Option::as_ref) else {
-            NO_TABLE.store(crowd, Ordering::Relaxed);
-            return;
-        };
+        let mut crowds = ENDING.get();
+        crowds[index] += u64::from(is_pinned && !has_slot);
+        CROWDS.iter().zip(crowds).for_each(|(count, pins)| count.store(pins, Ordering::Relaxed));
+        let Some(own) = OWN.get().and_then(Option::as_ref) else { return };
         if !own.table.0.replace_in_child(true) {
             // Without memory of its own, the child would change the pins of its parent.
             std::process::abort();
         }
         let words = own.table.words();
-        words[CROWD].store(crowd, Ordering::Relaxed);
+        words[CROWD].store(crowds.iter().sum(), Ordering::Relaxed);
         if has_slot {
             words[USED].store(slot as u64 + 1, Ordering::Relaxed);
             words[(slot + 1) * SLOT_WORDS + 1].store(1, Ordering::Relaxed);

@@ -147,12 +147,13 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    /// Makes `len` bytes of zeros that no other process can map.
+    /// Makes `len` bytes of zeros that no other process can map. The host provides a page at its first use,
+    /// so the length may exceed the memory of the host.
     ///
     /// # Errors
-    /// [`Fault::Io`] if the host has no memory.
+    /// [`Fault::Io`] if the host refuses, for example because the process has too little address space left.
     pub fn private(len: usize) -> Result<SharedMemory, Fault> {
-        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: the kernel chooses the address of the new mapping.
         let base = unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, rights, flags) };
         let base = base.map_err(|errno| io_fault("mapping memory", errno))?;
@@ -426,6 +427,17 @@ mod tests {
         other.read(4090, &mut bytes);
         assert_eq!((other.words()[3].load(Ordering::Acquire), &bytes), (7, b"nest"));
         assert_eq!(other.short_words()[6].load(Ordering::Acquire), 7);
+    }
+
+    /// The flags of the pages of a large volume may need more memory than a small host has. Without
+    /// overcommit (mode 2), the kernel reserves memory for every mapping.
+    #[test]
+    fn regression_private_memory_may_exceed_the_memory_of_the_host() {
+        let mode = std::fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap_or_default();
+        if mode.trim() != "2" {
+            let memory = SharedMemory::private(1 << 44).expect("address space");
+            memory.words()[1 << 40].store(1, Ordering::Relaxed);
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! test claims every slot of the process.
 
 use std::cell::RefCell;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 
@@ -65,6 +66,56 @@ fn forked_child_keeps_only_its_own_pin() {
     assert!(clock_runs(), "a thread that has ended is pinned");
 }
 
+/// A thread that holds a pin. It has no slot if other threads have all slots.
+struct Pinned<'s>(Sender<()>, thread::ScopedJoinHandle<'s, ()>);
+
+impl<'s> Pinned<'s> {
+    fn begin(scope: &'s thread::Scope<'s, '_>) -> Pinned<'s> {
+        let ((pinned, begun), (over, end)) = (channel(), channel::<()>());
+        let thread = scope.spawn(move || {
+            let _pin = epoch::pin();
+            pinned.send(()).expect("the test waits");
+            let _ = end.recv();
+        });
+        begun.recv().expect("the thread pins");
+        Pinned(over, thread)
+    }
+
+    fn end(self) {
+        drop(self.0);
+        self.1.join().expect("the thread only pins");
+    }
+}
+
+/// At each moment a thread without a slot holds a pin, but each of these pins ends.
+#[test]
+fn regression_overlapping_pins_without_slots_do_not_stop_the_clock() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (claimed, over) = (Barrier::new(SLOTS + 1), Barrier::new(SLOTS + 1));
+    let runs = thread::scope(|scope| {
+        for _ in 0..SLOTS {
+            scope.spawn(|| {
+                epoch::thread_index();
+                claimed.wait();
+                over.wait();
+            });
+        }
+        claimed.wait();
+        let mut pinned = Pinned::begin(scope);
+        let retired = epoch::now();
+        (0..10).for_each(|_| _ = epoch::advance());
+        let waits = !retired.is_over(epoch::now());
+        let is_over = (0..4).any(|_| {
+            std::mem::replace(&mut pinned, Pinned::begin(scope)).end();
+            retired.is_over(epoch::advance())
+        });
+        pinned.end();
+        over.wait();
+        waits && is_over
+    });
+    assert!(runs, "the clock passed a pin, or stands still");
+}
+
 thread_local! {
     /// Runs its check when its thread ends, after the thread has given its slot back.
     static AT_END: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
@@ -81,7 +132,7 @@ impl Drop for AtEnd {
 #[test]
 fn regression_forked_child_keeps_the_pin_of_an_ending_thread() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (send, said) = std::sync::mpsc::channel();
+    let (send, said) = channel();
     let check = move || {
         let guard = epoch::pin();
         let child = in_forked_child(|| {

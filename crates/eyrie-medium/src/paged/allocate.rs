@@ -125,6 +125,7 @@ impl Pager {
         if pages as u64 > most {
             return Err(Fault::OpTooLarge { needed: pages as u64 * PAGE_SIZE });
         }
+        self.top.fetch_max(range.end, Ordering::Relaxed);
         lent.push(range);
         // The record has an entry of 16 bytes for each overflow page of 4096 bytes. The rest of the bytes is
         // room for the Op.

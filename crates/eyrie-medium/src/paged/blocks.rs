@@ -161,17 +161,22 @@ pub struct FileBlocks {
     ring: OnceLock<Option<Ring>>,
 }
 
+/// Returns the size of a sector for the alignment of direct transfers that the host reports: `None` if the
+/// host reports none, and 0 if the host has no direct transfers for the file. In both cases writes have whole
+/// pages. Every disk accepts them, and the host itself writes whole pages from its cache.
+fn sector_of(align: Option<u32>) -> u64 {
+    match align {
+        Some(0) | None => PAGE_SIZE,
+        Some(align) => u64::from(align).clamp(SECTOR, PAGE_SIZE),
+    }
+}
+
 impl FileBlocks {
     /// Makes the blocks of a file or device.
     pub fn new(file: File) -> FileBlocks {
         let asked = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
-        let sector = match asked {
-            Ok(told) if told.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
-                u64::from(told.stx_dio_offset_align).clamp(SECTOR, PAGE_SIZE)
-            }
-            // If the host does not report its sector, writes have whole pages, which every disk accepts.
-            _ => PAGE_SIZE,
-        };
+        let told = asked.ok().filter(|told| told.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
+        let sector = sector_of(told.map(|told| told.stx_dio_offset_align));
         FileBlocks { file, end: None, sector, ring: OnceLock::new() }
     }
 
@@ -237,5 +242,18 @@ impl Blocks for FileBlocks {
             host::announce(kind, caller)?;
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of a file without direct transfers the host writes whole pages. A power failure may damage every
+    /// sector of such a page, also those of earlier records.
+    #[test]
+    fn regression_file_without_direct_transfers_has_sectors_of_a_page() {
+        assert_eq!([None, Some(0)].map(sector_of), [PAGE_SIZE; 2]);
+        assert_eq!([1, 512, 4096, 65536].map(|align| sector_of(Some(align))), [512, 512, 4096, 4096]);
     }
 }

@@ -27,7 +27,9 @@ use super::blocks::Blocks;
 use super::buffer::{PageBytes, page_buffer};
 use super::places::{CHUNK_PAGES, PLAIN_PAGES, Places};
 use crate::addr::PAGE_SIZE;
+use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};
+use crate::shared::SharedMemory;
 use crate::sync::{schedule, unpoisoned};
 
 const PAGE: usize = PAGE_SIZE as usize;
@@ -45,9 +47,9 @@ fn entry(checksum: u32) -> u32 {
 
 /// The checksums of the pages of one volume, in memory.
 pub(super) struct Checksums {
-    /// The entries. In a chunk that is not loaded, an entry other than [`NEVER`] is known, because a later
-    /// record has set it.
-    entries: Box<[AtomicU32]>,
+    /// The entries, of four bytes each. In a chunk that is not loaded, an entry other than [`NEVER`] is
+    /// known, because a later record has set it.
+    entries: SharedMemory,
     /// For each chunk true if all its entries are in memory.
     loaded: Box<[AtomicBool]>,
     /// Chunks with entries that are newer in memory than on the disk. While a thread loads a chunk, it holds
@@ -60,16 +62,20 @@ pub(super) struct Checksums {
 
 impl Checksums {
     /// Makes the state for a volume. Reads nothing.
-    pub(super) fn new(places: Places) -> Checksums {
+    pub(super) fn new(places: Places) -> Result<Checksums, Fault> {
         let chunks = places.chunks();
-        let zeros = Box::into_raw(vec![0_u32; chunks * CHUNK_PAGES].into_boxed_slice());
-        Checksums {
-            // SAFETY: an atomic has the layout of its integer, and `into_raw` has given up the box.
-            entries: unsafe { Box::from_raw(zeros as *mut [AtomicU32]) },
+        Ok(Checksums {
+            // The host provides memory at the first use of an entry. It refuses a mapping of no bytes.
+            entries: SharedMemory::private(chunks.max(1) * PAGE)?,
             loaded: (0..chunks).map(|_| AtomicBool::new(false)).collect(),
             changed: Mutex::default(),
             accepts_unknown: AtomicBool::new(false),
-        }
+        })
+    }
+
+    /// Returns the entries of all pages.
+    fn entries(&self) -> &[AtomicU32] {
+        self.entries.short_words()
     }
 
     /// Locks the set of changed chunks. A thread under a test's schedule must not block in the lock, and
@@ -86,7 +92,7 @@ impl Checksums {
     pub(super) fn load(&self, blocks: &dyn Blocks, page: usize) {
         let chunk = page / CHUNK_PAGES;
         let is_known = self.loaded[chunk].load(Ordering::Acquire)
-            || self.entries[page].load(Ordering::Relaxed) != NEVER
+            || self.entries()[page].load(Ordering::Relaxed) != NEVER
             || page < PLAIN_PAGES;
         if !is_known {
             let _ = self.load_chunk(blocks, chunk);
@@ -101,7 +107,7 @@ impl Checksums {
             return Ok(());
         }
         let found = read(blocks, chunk)?;
-        for (place, bytes) in self.entries[chunk * CHUNK_PAGES..].iter().zip(found.0.as_chunks().0) {
+        for (place, bytes) in self.entries()[chunk * CHUNK_PAGES..].iter().zip(found.0.as_chunks().0) {
             if place.load(Ordering::Relaxed) == NEVER {
                 place.store(u32::from_le_bytes(*bytes), Ordering::Relaxed);
             }
@@ -120,7 +126,7 @@ impl Checksums {
         if page < PLAIN_PAGES {
             return true;
         }
-        let entry_now = self.entries[page].load(Ordering::Relaxed);
+        let entry_now = self.entries()[page].load(Ordering::Relaxed);
         let is_lost = entry_now == NEVER && bytes.iter().all(|&byte| byte == 0);
         entry_now == entry(crc32c::crc32c(bytes))
             || entry_now == NEVER && self.accepts_unknown.load(Ordering::Relaxed)
@@ -131,7 +137,7 @@ impl Checksums {
     pub(super) fn set(&self, sums: impl Iterator<Item = (u64, u32)>) {
         let mut changed = self.lock();
         for (page, checksum) in sums {
-            self.entries[page as usize].store(entry(checksum), Ordering::Relaxed);
+            self.entries()[page as usize].store(entry(checksum), Ordering::Relaxed);
             changed.insert(page as usize / CHUNK_PAGES);
         }
     }
@@ -168,7 +174,7 @@ impl Checksums {
     /// Returns the checksum page of a chunk with the known entries, and zeros.
     fn known_page(&self, chunk: usize) -> PageBytes {
         let mut page = PageBytes([0; PAGE]);
-        let entries = &self.entries[chunk * CHUNK_PAGES..];
+        let entries = &self.entries()[chunk * CHUNK_PAGES..];
         for (bytes, entry) in page.0.as_chunks_mut().0.iter_mut().zip(entries) {
             *bytes = entry.load(Ordering::Relaxed).to_le_bytes();
         }

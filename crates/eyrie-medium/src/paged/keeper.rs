@@ -21,6 +21,9 @@ use crate::host;
 /// privileges.
 const PRESSURE: &[u8] = b"some 200000 2000000\0";
 
+/// Minimum time between background drains. With no time between them, the keeper would never sleep, and would
+/// close the gate for Ops all the time.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 /// Maximum time between background drains. An `Instant` plus a much longer time would overflow.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1 << 30);
 
@@ -71,14 +74,17 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        // A forked child has none of these threads, so it must not wait for their end.
-        if std::process::id() == self.pager.process {
-            self.pager.waker.stop();
-            self.pager.ahead.stop();
-            for thread in self.threads.drain(..) {
-                // The panic hook has already reported a panic of the thread.
-                let _ = thread.join();
-            }
+        if std::process::id() != self.pager.process {
+            // A forked child has none of these threads, so it must not wait for their end. Dropping a handle
+            // would call `pthread_detach`, which could detach a thread of the child: the C library reuses
+            // the memory that describes a thread.
+            return self.threads.drain(..).for_each(std::mem::forget);
+        }
+        self.pager.waker.stop();
+        self.pager.ahead.stop();
+        for thread in self.threads.drain(..) {
+            // The panic hook has already reported a panic of the thread.
+            let _ = thread.join();
         }
     }
 }
@@ -88,7 +94,7 @@ impl Drop for Keeper {
 /// may map the pages, it also looks for memory of [`holes`] at intervals, and gives it back to the host.
 fn keep(pager: &Pager) {
     let mut pressure = None;
-    let interval = pager.options.drain_interval.min(LONGEST_INTERVAL);
+    let interval = pager.options.drain_interval.clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
     let mut next = Instant::now() + interval;
     let mut next_look = pager.is_shared().then(|| Instant::now() + holes::LOOK);
     loop {

@@ -23,7 +23,8 @@ pub struct PagedOptions {
     /// Limit of memory for pages, in bytes. The cache may exceed this limit for some time, for example by
     /// pages of Ops in progress and by pages that long pins keep.
     pub memory_bytes: u64,
-    /// Time between background drains. If many changes wait, a drain comes earlier.
+    /// Time between background drains. A time below a millisecond counts as a millisecond. If many changes
+    /// wait, a drain comes earlier.
     pub drain_interval: Duration,
     /// True if the pages are in memory that other processes can map for reading. A service needs such memory.
     pub is_shared: bool,

@@ -71,7 +71,8 @@ pub(crate) struct Pager {
     /// Free pages that the engine has lent to the next cut, as ranges of page numbers. If the record of the
     /// cut is larger than the journal, the rest of the record goes to these pages.
     pub(super) lent: Mutex<Vec<Range<usize>>>,
-    /// One more than the highest number of a page that was ever in memory.
+    /// One more than the highest number of a page that was ever in memory, or lent to a cut. Drains write no
+    /// later page.
     pub(super) top: AtomicUsize,
     /// The page at which the clock hand of the eviction stands.
     pub(super) hand: Mutex<usize>,
@@ -145,7 +146,7 @@ impl Pager {
         Ok(Pager {
             pages: Pages::new(count, options.is_shared)?,
             places: anchor.places(),
-            checksums: Checksums::new(anchor.places()),
+            checksums: Checksums::new(anchor.places())?,
             blocks,
             memory,
             options,
@@ -228,8 +229,13 @@ impl Pager {
             let what = || "giving back blocks of the volume's disk".to_string();
             self.blocks.here().discard(start, bytes).map_err(|source| Fault::Io { what: what(), source })?;
         }
-        for page in pages {
-            self.pages.flags(page).fetch_and(!WRITTEN, Ordering::AcqRel);
+        // Most of the range may never have been in use. The loop leaves out its flags, because the kernel
+        // would provide memory for each page of flags that is changed.
+        for page in pages.start..pages.end.min(self.top.load(Ordering::Relaxed)) {
+            let flags = self.pages.flags(page);
+            if flags.load(Ordering::Relaxed) & WRITTEN != 0 {
+                flags.fetch_and(!WRITTEN, Ordering::AcqRel);
+            }
         }
         Ok(())
     }

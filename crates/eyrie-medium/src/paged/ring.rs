@@ -29,14 +29,23 @@ impl Ring {
     /// # Errors
     /// The host's error if it has no io_uring or does not permit its use. `EOPNOTSUPP` if the host cannot
     /// start a write to this file without waiting, as on tmpfs. There the kernel would pass each write to a
-    /// kernel thread, which is slower than an ordinary write.
+    /// kernel thread, which is slower than an ordinary write. `EOPNOTSUPP` also before Linux 5.11, where a
+    /// wait for writes cannot have a limit of time.
     pub(super) fn new(file: &File) -> io::Result<Ring> {
         let mut byte = [0];
         match rustix::io::preadv2(file, &mut [IoSliceMut::new(&mut byte)], 0, ReadWriteFlags::NOWAIT) {
             Err(error @ Errno::OPNOTSUPP) => Err(error.into()),
             // Any other error comes from a host that supports `NOWAIT`. The byte is not in the cache, or the
             // file is open for direct transfers, which cannot have a length of one byte.
-            Ok(_) | Err(_) => Ok(Ring(Mutex::new(IoUring::new(DEPTH as u32)?))),
+            Ok(_) | Err(_) => {
+                let ring = IoUring::new(DEPTH as u32)?;
+                // An older kernel refuses each wait with a limit. By then the ring has writes, so such a
+                // ring must not be used at all.
+                if !ring.params().is_feature_ext_arg() {
+                    return Err(Errno::OPNOTSUPP.into());
+                }
+                Ok(Ring(Mutex::new(ring)))
+            }
         }
     }
 

@@ -178,6 +178,28 @@ fn allocation_provides_huge_pages_while_memory_suffices() {
     assert!(sparse.len() < 2 * 1112 && sparse.len() > 1536, "{}", sparse.len());
 }
 
+/// The flags of this volume take 64 MiB.
+#[test]
+fn regression_discard_of_unused_pages_takes_no_memory_for_their_flags() {
+    const BYTES: u64 = 16 << 30;
+    let blocks = FileBlocks::new(memory_file(BYTES + (1 << 20) + 4096));
+    Medium::fill_paged(&blocks, BYTES, false).expect("room");
+    let options = PagedOptions::new(16 << 20, Duration::from_secs(3600));
+    let medium = Medium::paged(Arc::new(blocks), options).expect("sound");
+    let has_memory = |page: usize| {
+        let place = std::ptr::from_ref(pager(&medium).pages.flags(page)).cast_mut();
+        let (place, mut found) = (place.map_addr(|at| at - at % 4096), [0_u8; 1]);
+        // SAFETY: the range is a page of the table, and the array has room for its flag.
+        let asked = unsafe { libc::mincore(place.cast(), 4096, found.as_mut_ptr()) };
+        asked == 0 && found[0] & 1 == 1
+    };
+    take(&medium, 2..3, 1);
+    medium.checkpoint().expect("drained");
+    medium.discard(addr(4096), BYTES - 4096).expect("in range");
+    let last = (BYTES / 4096) as usize - 1;
+    assert!(has_memory(0) && !has_memory(last / 2) && !has_memory(last));
+}
+
 /// An Op that holds its gate ends normally even if a drain fails meanwhile. The test does not make a drain
 /// fail: it sets `failed`, as a failed drain does.
 #[test]

@@ -1,7 +1,5 @@
 //! Tests of read-ahead for sequential readers.
 
-use std::time::Instant;
-
 use super::*;
 
 /// Makes a volume of which no page is in memory. Each page begins with its number plus one.

@@ -1,6 +1,8 @@
 //! Tests of disks that fail or are too small, of full journals, of processes that fork, of threads that
 //! panic, and of freed and viewed pages.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::*;
 
 /// Makes a medium that drains only on request.
@@ -212,6 +214,31 @@ fn forked_child_gets_errors_and_ends() {
         refused
     });
     assert!(child.expect("a child"));
+}
+
+/// A thread of the child may have the memory that described a thread of the medium. The drop of the medium
+/// must not detach it.
+#[test]
+fn regression_forked_child_joins_its_threads_after_the_drop_of_a_medium() {
+    let medium = open(&disk());
+    let child = eyrie_faults::in_forked_child(|| {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // There are many, because other tests may have threads at the fork, too.
+            let is_over = || {
+                while !over.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            };
+            let threads: Vec<_> = (0..100).map(|_| scope.spawn(is_over)).collect();
+            drop(medium);
+            over.store(true, Ordering::Relaxed);
+            // The join of a detached thread panics.
+            let joined = threads.into_iter().map(|thread| catch_unwind(AssertUnwindSafe(|| thread.join())));
+            joined.filter(|joined| !matches!(joined, Ok(Ok(())))).count() == 0
+        })
+    });
+    assert!(child.expect("a child"), "a thread cannot be joined");
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod stress;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eyrie_faults::{SimulatedDisk, SplitMix64};
 use eyrie_medium::epoch::pin;
@@ -61,6 +61,16 @@ fn power_failure_keeps_drained_changes_only() {
     let after = open(&disk.power_failure(|| false));
     assert_eq!((word(&after, 8192), word(&after, 40960)), (8, 9));
     drop(medium);
+}
+
+#[test]
+fn regression_no_time_between_drains_lets_the_keeper_sleep() {
+    let begin = Instant::now();
+    let options = PagedOptions::new(options(PAGES).memory_bytes, Duration::ZERO);
+    let medium = Medium::paged(Arc::new(disk()), options).expect("sound");
+    std::thread::sleep(Duration::from_millis(50));
+    let drains = medium.paged_stats().expect("it is paged").drains;
+    assert!(u128::from(drains) <= 1 + begin.elapsed().as_millis(), "{drains} drains");
 }
 
 #[test]

@@ -260,7 +260,7 @@ fn replay_stores_the_checksums_of_the_records() {
     later.changed(3, 2, &[0xcc; PAGE]);
     disk.write(anchor.journal_start() + PAGE_SIZE, later.seal_whole(2).as_bytes()).expect("room");
     replay(&disk, &anchor).expect("the disk is sound");
-    let checksums = Checksums::new(anchor.places());
+    let checksums = Checksums::new(anchor.places()).expect("memory");
     checksums.load(&disk, 3);
     assert!(checksums.is_right(3, &[0xcc; PAGE]) && !checksums.is_right(3, &[0xee; PAGE]));
     assert!(checksums.is_right(4, &[0xdd; PAGE]) && !checksums.is_right(5, &[0; PAGE]));
@@ -345,7 +345,7 @@ fn replay_leaves_fresh_pages_of_the_next_record() {
     let mut next = CutRecord::default();
     disk.write(3 * PAGE_SIZE, &[0xdd; PAGE]).expect("room");
     next.fresh(3, &[0xdd; PAGE]);
-    let checksums = Checksums::new(anchor.places());
+    let checksums = Checksums::new(anchor.places()).expect("memory");
     replay_own(&disk, &anchor, 2, &next, &checksums).expect_err("one record is missing");
     let written = replay_own(&disk, &anchor, 1, &next, &checksums).expect("the disk is sound");
     assert_eq!(written, PAGE_SIZE, "only page 4 is written");
@@ -363,7 +363,7 @@ fn replay_of_own_records_keeps_one_with_a_damaged_fresh_page() {
     disk.write(anchor.volume_bytes, record.seal_whole(1).as_bytes()).expect("room");
     replay(&disk, &anchor).expect("the disk is sound");
     assert_eq!(volume_bytes(&disk)[4 * PAGE], 5, "another process may have been killed in the write");
-    let checksums = Checksums::new(anchor.places());
+    let checksums = Checksums::new(anchor.places()).expect("memory");
     replay_own(&disk, &anchor, 1, &CutRecord::default(), &checksums).expect("the disk is sound");
     assert_eq!(volume_bytes(&disk)[4 * PAGE], 0xee);
 }
