@@ -4,8 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use eyrie::{AclKind, Capabilities, Credentials, InodeFlags, LockRange, Node, ObjectId, VolumeNodes};
 use fuser::{
-    Errno, FileHandle, Generation, INodeNo, InitFlags, LockOwner, Notifier, OpenFlags, ReplyAttr, ReplyEntry,
-    Request,
+    Errno, FileHandle, INodeNo, InitFlags, LockOwner, Notifier, OpenFlags, ReplyAttr, ReplyEntry, Request,
 };
 
 use crate::answer::{Answer, LONG, NO_ACCESS_TIME, OrErrno, entry_life, reply};
@@ -291,7 +290,8 @@ impl Adapter {
     pub(crate) fn entry(&self, dir: INodeNo, reply: ReplyEntry, result: Answer<Node>) {
         reply!(self, reply, result, |node: Node| {
             let attributes = attributes(&node, self.numbers.of(node.id));
-            reply.entry_with_ttls(&LONG, &entry_life(dir), &attributes, Generation(node.generation));
+            let generation = self.numbers.generation(&node);
+            reply.entry_with_ttls(&LONG, &entry_life(dir), &attributes, generation);
         });
     }
 

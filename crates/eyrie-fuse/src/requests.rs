@@ -218,7 +218,7 @@ impl Filesystem for Adapter {
         });
         reply!(self, reply, result, |node: Node| {
             let attributes = attributes(&node, self.numbers.of(node.id));
-            let generation = Generation(node.generation);
+            let generation = self.numbers.generation(&node);
             reply.created(&entry_life(parent), &attributes, generation, self.new_handle(), KEEP);
         });
     }
@@ -367,7 +367,7 @@ impl Filesystem for Adapter {
             }
             ListedNode::Entry(NodeEntry { name, node: Some(node), .. }) => {
                 let number = self.numbers.of(node.id);
-                let (attributes, generation) = (attributes(&node, number), Generation(node.generation));
+                let (attributes, generation) = (attributes(&node, number), self.numbers.generation(&node));
                 reply.add(number, next, OsStr::from_bytes(name), &life, &attributes, generation)
             }
             // Another thread has just removed this entry.
