@@ -85,9 +85,7 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
             Ok((session.spawn()?, kernel))
         })
         .map_err(|error| MountError::refused("mount", &path, error))?;
-    // Without this flag the kernel would ask the session, which may not be able to answer.
-    let mounted = statx(CWD, &path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
-    let connection = mounted.map_or(0, |mounted| mounted.stx_dev_minor);
+    let connection = device_at(&path).map_or(0, |(_, connection)| connection);
     let mut mount = Mount { session: Some(session), helpers: Vec::new(), locks, nodes, path, connection };
     // After an error, the drop of `mount` undoes the mount.
     mount.wait_until_served()?;
@@ -138,6 +136,30 @@ fn check_mount_point(path: &Path) -> io::Result<()> {
 fn is_mount_point(path: &Path) -> io::Result<bool> {
     let Some(parent) = path.parent() else { return Ok(true) };
     Ok(std::fs::metadata(path)?.dev() != std::fs::metadata(parent)?.dev())
+}
+
+/// Returns the device of the file system at a path, or `None` if nobody can tell.
+fn device_at(path: &Path) -> Option<(u32, u32)> {
+    // Without this flag the kernel would ask the session, which may not be able to answer.
+    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
+    Some((found.stx_dev_major, found.stx_dev_minor))
+}
+
+/// True if the file system at a path is not that of this connection. After a lazy unmount, another one may be
+/// mounted there while the session goes on.
+fn is_of_another(path: &Path, connection: u32) -> bool {
+    connection != 0 && device_at(path).is_some_and(|device| device != (0, connection))
+}
+
+/// Waits for the end of a session. The drop of a session unmounts the file system at its path once more. So
+/// if another file system is mounted there by now, this function keeps the rest of the session: a descriptor.
+fn join(mut session: BackgroundSession, path: &Path, connection: u32) -> io::Result<()> {
+    let Ok(nothing) = std::thread::Builder::new().spawn(|| Ok(())) else { return session.join() };
+    let ended = std::mem::replace(&mut session.guard, nothing).join();
+    if is_of_another(path, connection) && device_at(path) != path.parent().and_then(device_at) {
+        std::mem::forget(session);
+    }
+    ended.map_err(|_panic| io::Error::other("a thread of the session panicked"))?
 }
 
 /// Checks that the kernel has FUSE, and that this user may mount.
@@ -239,6 +261,10 @@ impl Mount {
     /// session ended with an error, this call returns the error of the session.
     pub fn unmount(&mut self) -> Result<()> {
         if self.is_running() {
+            if is_of_another(&self.path, self.connection) {
+                let gone = rustix::io::Errno::INVAL.into();
+                return Err(MountError::refused("unmount", &self.path, gone));
+            }
             unmount(&self.path, false)?;
         }
         self.end()
@@ -323,7 +349,8 @@ impl Mount {
     }
 
     fn end(&mut self) -> Result<()> {
-        let ended = self.session.take().map_or(Ok(()), BackgroundSession::join);
+        let session = self.session.take();
+        let ended = session.map_or(Ok(()), |session| join(session, &self.path, self.connection));
         self.stop_helpers();
         ended.map_err(|error| MountError::refused("mount", &self.path, error))
     }
@@ -371,16 +398,22 @@ impl Unmounter {
     /// # }
     /// ```
     pub fn end(&self) {
-        if unmount(&self.path, false).is_ok() {
+        // After a lazy unmount, another file system may be mounted at the path.
+        let is_there = !is_of_another(&self.path, self.connection);
+        if is_there && unmount(&self.path, false).is_ok() {
             return;
         }
         // The kernel would keep the connection until the last user closes its files. A forced unmount by root
         // ends the connection, even though the mount stays. Other users end the connection through the
         // kernel's list of connections.
-        let _ = rustix::mount::unmount(&self.path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+        if is_there {
+            let _ = rustix::mount::unmount(&self.path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+        }
         let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.connection), "1");
         // The mount point may be gone already.
-        let _ = unmount(&self.path, true);
+        if is_there {
+            let _ = unmount(&self.path, true);
+        }
     }
 }
 
