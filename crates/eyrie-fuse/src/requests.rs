@@ -15,7 +15,7 @@ use fuser::{
 };
 
 use crate::adapter::{Adapter, drops_set_ids, wanted};
-use crate::answer::{EXCLUSIVE, KEEP, OrErrno, entry_life, permissions, reply, rights, xattr};
+use crate::answer::{KEEP, OrErrno, entry_life, error_of_create, permissions, reply, rights, xattr};
 use crate::convert::{
     attributes, fallocate_mode, file_type, kind_of, send_lock, send_space, set_time, whence, xattr_mode,
 };
@@ -209,13 +209,13 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let result = self.as_creator(request, parent, umask, |user, dir| {
-            let mut open = Open::READ | Open::WRITE;
-            open.set(Open::EXCLUSIVE, flags & EXCLUSIVE != 0);
+        let made = self.as_creator(request, parent, umask, |user, dir| {
+            let open = Open::READ | Open::WRITE | Open::EXCLUSIVE;
             let (node, handle) = self.nodes.create(user, dir, name.as_bytes(), open, permissions(mode))?;
             self.nodes.close(handle)?;
             Ok(node)
         });
+        let result = made.map_err(|error| error_of_create(error, flags));
         reply!(self, reply, result, |node: Node| {
             let attributes = attributes(&node, self.numbers.of(node.id));
             let generation = self.numbers.generation(&node);
