@@ -256,7 +256,7 @@ impl Adapter {
     }
 
     /// Makes the kernel forget the attributes that it has cached.
-    fn forget_attributes(&self, number: INodeNo) {
+    pub(crate) fn forget_attributes(&self, number: INodeNo) {
         if let Some(session) = self.session.get() {
             // A negative offset means the attributes alone. An error means that the mount ends.
             let _ = session.kernel.inval_inode(number, -1, 0);

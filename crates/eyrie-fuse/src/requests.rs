@@ -447,6 +447,10 @@ impl Filesystem for Adapter {
                 self.nodes.fallocate(user, id, mode, offset..end)
             })
         });
+        if result.is_err() {
+            // The first steps may have changed the size.
+            self.forget_attributes(number);
+        }
         reply!(self, reply, result, |()| reply.ok());
     }
 
