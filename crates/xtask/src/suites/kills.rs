@@ -185,6 +185,9 @@ fn writer_round(
     }
     let reports: Vec<Report> = reports.iter().collect();
     let count = reports.len();
+    if count == 0 {
+        return Err("no change was acknowledged".into());
+    }
     expected.extend(reports);
     mounted.recover()?;
     for (path, state) in expected.iter() {
