@@ -75,8 +75,7 @@ impl SharedVolume<'_> {
     /// Kills the service with SIGKILL, and starts the next one.
     fn kill(&mut self) -> Result<()> {
         if let Some(mut service) = self.service.take() {
-            service.kill()?;
-            service.wait()?;
+            mounted::kill(&mut service, "eyrie serve")?;
         }
         self.start()
     }
