@@ -355,17 +355,29 @@ impl<E: Engine> Nodes<E> {
     ) -> Result<()> {
         let user = AsUser { shared: &self.files.shared, credentials: self.files.credentials() };
         // This call does not use `call`, because a listing that has visited entries cannot begin again.
-        let mut listed = |entry: eyrie_engine::ListedEntry<'_>| {
-            let node = hold.then(|| self.hold(user, entry.id).ok()).flatten();
-            let name = names::encode(entry.name);
-            let goes_on = visit(NodeEntry { name: &name, id: entry.id, node, next: entry.next });
-            if !goes_on && node.is_some() {
-                self.forget(entry.id, 1);
-            }
-            goes_on
-        };
-        let known = || self.generations.confirm(user.engine(), &[dir]).map(|()| dir);
-        user.list_object(known, cookie, &mut listed).map_err(|error| error.into_error("getdents"))
+        let (mut from, mut is_cut) = (cookie, true);
+        while std::mem::take(&mut is_cut) {
+            let (start, session) = (from, self.engine().session());
+            let mut listed = |entry: eyrie_engine::ListedEntry<'_>| {
+                let node = hold.then(|| self.hold(user, entry.id).ok()).flatten();
+                // In the next session the object may still be there, so the listing goes on at this entry.
+                is_cut = hold && node.is_none() && self.has_ended(session);
+                if is_cut {
+                    return false;
+                }
+                from = entry.next;
+                let name = names::encode(entry.name);
+                let goes_on = visit(NodeEntry { name: &name, id: entry.id, node, next: entry.next });
+                if !goes_on && node.is_some() {
+                    self.forget(entry.id, 1);
+                }
+                goes_on
+            };
+            let known = || self.generations.confirm(user.engine(), &[dir]).map(|()| dir);
+            let done = user.list_object(known, start, &mut listed);
+            done.map_err(|error| error.into_error("getdents"))?;
+        }
+        Ok(())
     }
 
     /// Returns the directory that contains a directory. For the root, returns the root.

@@ -192,6 +192,26 @@ fn exclusive_create_takes_only_its_own_file_in_the_next_session() {
 }
 
 #[test]
+fn regression_listing_keeps_an_entry_whose_hold_ended_a_session() {
+    let model = Model::new(ObjectId::new(64, Kind::Directory), OWNER, Time::default());
+    let engine = Reconnected { model, replaces: false, has_ended: AtomicBool::new(false) };
+    for name in [&b"egg"[..], b"nest"] {
+        let (dir, time) = (engine.root(), Time::default());
+        let id = engine.reserve(Kind::File).unwrap();
+        engine.apply(&Op::Create { dir, name, id, owner: OWNER, content: Content::Empty, time }).unwrap();
+    }
+    let nodes = Pxfs::new(Arc::new(engine), Credentials::root()).nodes();
+    let mut seen = Vec::new();
+    let listed = nodes.list(nodes.root(), 0, true, &mut |entry| {
+        seen.push((entry.name.to_vec(), entry.node.is_some()));
+        true
+    });
+    assert!(listed.is_ok());
+    seen.sort();
+    assert_eq!(seen, [(b"egg".to_vec(), true), (b"nest".to_vec(), true)]);
+}
+
+#[test]
 fn highest_number_is_no_new_owner() {
     let (nodes, root) = (empty().nodes(), Credentials::root());
     let egg = nodes.make(&root, nodes.root(), NAME, Kind::File, 0o644, 0).unwrap();
