@@ -223,6 +223,9 @@ fn work(shared: &mut SharedVolume<'_>, source: &Path) -> Result<()> {
     while !build.join("20.out").exists() && make.try_wait()?.is_none() {
         std::thread::sleep(Duration::from_millis(1));
     }
+    if let Some(status) = make.try_wait()? {
+        return Err(format!("make has ended before the service was replaced: {status}").into());
+    }
     shared.replace()?;
     match wait(&mut make, Duration::from_secs(LIMIT_S))? {
         Some(status) if status.success() => {}
