@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub struct Mount {
     path: PathBuf,
     /// Number of the connection to the kernel: the minor number of the file system's device.
     connection: u32,
+    /// Gone after the end of the session.
+    parts: Weak<OnceLock<SessionParts>>,
 }
 
 /// Mounts a volume at a directory, and serves it in threads of this process. The mount can be used when the
@@ -86,7 +88,8 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
         })
         .map_err(|error| MountError::refused("mount", &path, error))?;
     let connection = device_at(&path).map_or(0, |(_, connection)| connection);
-    let mut mount = Mount { session: Some(session), helpers: Vec::new(), locks, nodes, path, connection };
+    let (session, helpers, parts) = (Some(session), Vec::new(), Arc::downgrade(&parts));
+    let mut mount = Mount { session, helpers, locks, nodes, path, connection, parts };
     // After an error, the drop of `mount` undoes the mount.
     mount.wait_until_served()?;
     mount.start_helpers(kernel).map_err(|error| MountError::refused("mount", given, error))?;
@@ -281,7 +284,7 @@ impl Mount {
     /// # }
     /// ```
     pub fn unmounter(&self) -> Unmounter {
-        Unmounter { path: self.path.clone(), connection: self.connection }
+        Unmounter { path: self.path.clone(), connection: self.connection, parts: Weak::clone(&self.parts) }
     }
 
     /// Waits until somebody unmounts the volume.
@@ -327,7 +330,7 @@ impl Mount {
             match answered.recv_timeout(Duration::from_millis(5)) {
                 Ok(answer) => return answer.map_err(|error| MountError::refused("mount", &self.path, error)),
                 Err(_) if !self.is_running() => {
-                    self.unmounter().end();
+                    self.unmounter().end_connection();
                     self.end()?;
                     let error = io::Error::other("the session has ended");
                     return Err(MountError::refused("mount", &self.path, error));
@@ -386,11 +389,12 @@ impl Drop for Mount {
 pub struct Unmounter {
     path: PathBuf,
     connection: u32,
+    parts: Weak<OnceLock<SessionParts>>,
 }
 
 impl Unmounter {
     /// Unmounts the volume. A mount in use disappears from the tree, and the calls of its users fail from now
-    /// on.
+    /// on. After the end of the mount, this call does nothing.
     ///
     /// ```no_run
     /// # use eyrie_fuse::*; fn f(mount: &Mount) {
@@ -398,6 +402,13 @@ impl Unmounter {
     /// # }
     /// ```
     pub fn end(&self) {
+        // After the end of the session, the number of its connection may be that of another file system.
+        if self.parts.strong_count() > 0 {
+            self.end_connection();
+        }
+    }
+
+    fn end_connection(&self) {
         // After a lazy unmount, another file system may be mounted at the path.
         let is_there = !is_of_another(&self.path, self.connection);
         if is_there && unmount(&self.path, false).is_ok() {

@@ -546,3 +546,18 @@ fn regression_end_of_a_lazily_unmounted_volume_keeps_the_next_mount() {
     assert!(fixture.point.join("next").exists());
     unmount_idle(&mut next);
 }
+
+#[test]
+fn regression_unmounter_of_an_ended_mount_keeps_the_next_mount() {
+    let Some(fixture) = fixture() else { return };
+    let mut mount = fixture.mount();
+    let unmounter = mount.unmounter();
+    unmount_idle(&mut mount);
+    // The kernel may give the number of the ended connection to the next one.
+    let mut next = fixture.mount();
+    fs::write(fixture.point.join("egg"), "blue").unwrap();
+    unmounter.end();
+    assert!(next.is_running());
+    assert_eq!(fs::read(fixture.point.join("egg")).unwrap(), b"blue");
+    unmount_idle(&mut next);
+}
