@@ -7,7 +7,7 @@ use eyrie_engine::{Engine, Errno};
 use eyrie_medium::{Medium, epoch};
 
 use super::super::record::RecordSession;
-use super::super::suite::{RunKind, Scripts, Work, kinds};
+use super::super::suite::{RunKind, Scripts, WITH_CHECKSUMS, Work, kinds};
 use super::super::{damage, readers, resizing};
 use super::*;
 use crate::script::{Call, Script, perform};
@@ -70,6 +70,20 @@ fn tight_volumes_on_disks_survive_every_crash() {
 #[test]
 fn two_threads_on_a_disk_leave_some_order_since_the_last_sync() {
     scripts(CrashRule::Sectors, &["two threads on a disk"], 8);
+}
+
+#[test]
+fn each_named_kind_has_checksums() {
+    let has_checksums = |work: &Work| matches!(work, Work::Scripts(scripts) if scripts.medium.checksums);
+    let mut found: Vec<&str> = kinds(CrashRule::Sectors, 1 << 20, 1)
+        .iter()
+        .filter(|kind| has_checksums(&kind.work))
+        .map(|kind| kind.name)
+        .collect();
+    let mut named = WITH_CHECKSUMS;
+    found.sort_unstable();
+    named.sort_unstable();
+    assert_eq!(found, named);
 }
 
 #[test]
