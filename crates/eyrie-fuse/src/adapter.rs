@@ -4,8 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use eyrie::{AclKind, Capabilities, Credentials, InodeFlags, LockRange, Node, ObjectId, VolumeNodes};
 use fuser::{
-    Errno, FileHandle, Generation, INodeNo, InitFlags, LockOwner, Notifier, OpenFlags, ReplyAttr, ReplyEntry,
-    Request,
+    Errno, FileHandle, INodeNo, InitFlags, LockOwner, Notifier, OpenFlags, ReplyAttr, ReplyEntry, Request,
 };
 
 use crate::answer::{Answer, LONG, NO_ACCESS_TIME, OrErrno, entry_life, reply};
@@ -257,7 +256,7 @@ impl Adapter {
     }
 
     /// Makes the kernel forget the attributes that it has cached.
-    fn forget_attributes(&self, number: INodeNo) {
+    pub(crate) fn forget_attributes(&self, number: INodeNo) {
         if let Some(session) = self.session.get() {
             // A negative offset means the attributes alone. An error means that the mount ends.
             let _ = session.kernel.inval_inode(number, -1, 0);
@@ -291,7 +290,8 @@ impl Adapter {
     pub(crate) fn entry(&self, dir: INodeNo, reply: ReplyEntry, result: Answer<Node>) {
         reply!(self, reply, result, |node: Node| {
             let attributes = attributes(&node, self.numbers.of(node.id));
-            reply.entry_with_ttls(&LONG, &entry_life(dir), &attributes, Generation(node.generation));
+            let generation = self.numbers.generation(&node);
+            reply.entry_with_ttls(&LONG, &entry_life(dir), &attributes, generation);
         });
     }
 

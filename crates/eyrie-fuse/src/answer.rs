@@ -18,6 +18,14 @@ pub(crate) fn errno(error: &eyrie::Error) -> Errno {
     Errno::from_i32(error.errno().raw_os_error())
 }
 
+/// Returns the answer to an open that should have made a file. The kernel neither checks the rights on a file
+/// that such an open returns, nor truncates it, because it takes the file for a new one. So if somebody has
+/// made the file since the look-up of the kernel, and not through this mount, the answer is `ESTALE`. The
+/// kernel then begins the open again, and finds the file.
+pub(crate) fn error_of_create(error: Errno, flags: i32) -> Errno {
+    if error == Errno::EEXIST && flags & EXCLUSIVE == 0 { Errno::ESTALE } else { error }
+}
+
 /// Replies to a request: as `$success` does if the result is a success, and with its error otherwise. Then
 /// waits until the thread should read the next request.
 macro_rules! reply {
@@ -65,5 +73,18 @@ pub(crate) fn xattr(reply: ReplyXattr, bytes: &[u8], length: usize) {
 
 /// The kernel keeps the pages of a file from one open to the next.
 pub(crate) const KEEP: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
-pub(crate) const EXCLUSIVE: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
+const EXCLUSIVE: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
 pub(crate) const NO_ACCESS_TIME: i32 = rustix::fs::OFlags::NOATIME.bits() as i32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_create_opens_no_file_of_another() {
+        let answer = |error, flags| error_of_create(error, flags).code();
+        assert_eq!(answer(Errno::EEXIST, 0), Errno::ESTALE.code());
+        assert_eq!(answer(Errno::EEXIST, EXCLUSIVE), Errno::EEXIST.code());
+        assert_eq!(answer(Errno::ENOSPC, 0), Errno::ENOSPC.code());
+    }
+}

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use eyrie::{
     FallocateMode, HeldLock, Kind, LockKind, Node, ObjectId, SetTime, Stat, StatVfs, Time, Whence, XattrMode,
 };
-use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyLock, ReplyStatfs, TimeOrNow};
+use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyLock, ReplyStatfs, TimeOrNow};
 
 use crate::answer::Answer;
 
@@ -166,6 +166,12 @@ impl Numbers {
         if id == self.root { INodeNo::ROOT } else { INodeNo(id.raw()) }
     }
 
+    /// Returns the generation of a node. The kernel gives its root the generation 0, and some versions of the
+    /// kernel give up a root with another one.
+    pub(crate) fn generation(self, node: &Node) -> Generation {
+        Generation(if node.id == self.root { 0 } else { node.generation })
+    }
+
     /// Returns the object of a number, or `None` if no object can have this number.
     pub(crate) fn object(self, number: INodeNo) -> Option<ObjectId> {
         if number == INodeNo::ROOT { Some(self.root) } else { ObjectId::from_raw(number.0) }
@@ -205,6 +211,19 @@ mod tests {
         let file = ObjectId::new(8192, Kind::File);
         assert_eq!(numbers.object(numbers.of(file)), Some(file));
         assert_eq!(numbers.object(INodeNo(0)), None);
+    }
+
+    #[test]
+    fn regression_root_has_the_generation_of_the_kernel() {
+        let place = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a place");
+        let volume = eyrie::Volume::create(place.path().join("volume"), 4 << 20).expect("a volume");
+        let nodes = volume.nodes();
+        let numbers = Numbers { root: nodes.root() };
+        let who = eyrie::Credentials::root();
+        let root = nodes.lookup(&who, nodes.root(), b"..").expect("sound");
+        assert_eq!(numbers.generation(&root).0, 0);
+        let egg = nodes.make(&who, nodes.root(), b"egg", Kind::File, 0o644, 0).expect("room");
+        assert_eq!((numbers.generation(&egg).0, egg.generation == 0), (egg.generation, false));
     }
 
     #[test]

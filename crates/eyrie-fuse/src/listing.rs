@@ -18,7 +18,8 @@ pub(crate) enum ListedNode<'a> {
 }
 
 /// Lists a directory from `offset` on, with `.` and `..`. Calls `add` with the offset after each entry, until
-/// `add` returns true because the reply is full.
+/// `add` returns true because the reply is full. An error after the first entry ends the listing as a full
+/// reply does, because the kernel must learn of the entries that are held. The next request gets the error.
 pub(crate) fn list(
     adapter: &Adapter,
     number: INodeNo,
@@ -33,11 +34,18 @@ pub(crate) fn list(
             return Ok(());
         }
     }
+    let mut has_entries = false;
     let listed = nodes.list(dir, offset.saturating_sub(DOTS), hold, &mut |entry| {
         let next = entry.next + DOTS;
-        !add(next, ListedNode::Entry(entry))
+        // An entry whose object cannot be held is left out of the reply.
+        let is_shown = entry.node.is_some() || !hold;
+        let is_full = add(next, ListedNode::Entry(entry));
+        has_entries |= is_shown && !is_full;
+        !is_full
     });
-    listed.or_errno()?;
+    if !has_entries {
+        listed.or_errno()?;
+    }
     adapter.mark_listed(dir);
     Ok(())
 }

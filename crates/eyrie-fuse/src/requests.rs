@@ -15,7 +15,7 @@ use fuser::{
 };
 
 use crate::adapter::{Adapter, drops_set_ids, wanted};
-use crate::answer::{EXCLUSIVE, KEEP, OrErrno, entry_life, permissions, reply, rights, xattr};
+use crate::answer::{KEEP, OrErrno, entry_life, error_of_create, permissions, reply, rights, xattr};
 use crate::convert::{
     attributes, fallocate_mode, file_type, kind_of, send_lock, send_space, set_time, whence, xattr_mode,
 };
@@ -209,16 +209,16 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let result = self.as_creator(request, parent, umask, |user, dir| {
-            let mut open = Open::READ | Open::WRITE;
-            open.set(Open::EXCLUSIVE, flags & EXCLUSIVE != 0);
+        let made = self.as_creator(request, parent, umask, |user, dir| {
+            let open = Open::READ | Open::WRITE | Open::EXCLUSIVE;
             let (node, handle) = self.nodes.create(user, dir, name.as_bytes(), open, permissions(mode))?;
             self.nodes.close(handle)?;
             Ok(node)
         });
+        let result = made.map_err(|error| error_of_create(error, flags));
         reply!(self, reply, result, |node: Node| {
             let attributes = attributes(&node, self.numbers.of(node.id));
-            let generation = Generation(node.generation);
+            let generation = self.numbers.generation(&node);
             reply.created(&entry_life(parent), &attributes, generation, self.new_handle(), KEEP);
         });
     }
@@ -367,7 +367,7 @@ impl Filesystem for Adapter {
             }
             ListedNode::Entry(NodeEntry { name, node: Some(node), .. }) => {
                 let number = self.numbers.of(node.id);
-                let (attributes, generation) = (attributes(&node, number), Generation(node.generation));
+                let (attributes, generation) = (attributes(&node, number), self.numbers.generation(&node));
                 reply.add(number, next, OsStr::from_bytes(name), &life, &attributes, generation)
             }
             // Another thread has just removed this entry.
@@ -447,6 +447,10 @@ impl Filesystem for Adapter {
                 self.nodes.fallocate(user, id, mode, offset..end)
             })
         });
+        if result.is_err() {
+            // The first steps may have changed the size.
+            self.forget_attributes(number);
+        }
         reply!(self, reply, result, |()| reply.ok());
     }
 

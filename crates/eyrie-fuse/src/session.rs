@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub struct Mount {
     path: PathBuf,
     /// Number of the connection to the kernel: the minor number of the file system's device.
     connection: u32,
+    /// Gone after the end of the session.
+    parts: Weak<OnceLock<SessionParts>>,
 }
 
 /// Mounts a volume at a directory, and serves it in threads of this process. The mount can be used when the
@@ -85,10 +87,9 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
             Ok((session.spawn()?, kernel))
         })
         .map_err(|error| MountError::refused("mount", &path, error))?;
-    // Without this flag the kernel would ask the session, which may not be able to answer.
-    let mounted = statx(CWD, &path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
-    let connection = mounted.map_or(0, |mounted| mounted.stx_dev_minor);
-    let mut mount = Mount { session: Some(session), helpers: Vec::new(), locks, nodes, path, connection };
+    let connection = device_at(&path).map_or(0, |(_, connection)| connection);
+    let (session, helpers, parts) = (Some(session), Vec::new(), Arc::downgrade(&parts));
+    let mut mount = Mount { session, helpers, locks, nodes, path, connection, parts };
     // After an error, the drop of `mount` undoes the mount.
     mount.wait_until_served()?;
     mount.start_helpers(kernel).map_err(|error| MountError::refused("mount", given, error))?;
@@ -138,6 +139,30 @@ fn check_mount_point(path: &Path) -> io::Result<()> {
 fn is_mount_point(path: &Path) -> io::Result<bool> {
     let Some(parent) = path.parent() else { return Ok(true) };
     Ok(std::fs::metadata(path)?.dev() != std::fs::metadata(parent)?.dev())
+}
+
+/// Returns the device of the file system at a path, or `None` if nobody can tell.
+fn device_at(path: &Path) -> Option<(u32, u32)> {
+    // Without this flag the kernel would ask the session, which may not be able to answer.
+    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
+    Some((found.stx_dev_major, found.stx_dev_minor))
+}
+
+/// True if the file system at a path is not that of this connection. After a lazy unmount, another one may be
+/// mounted there while the session goes on.
+fn is_of_another(path: &Path, connection: u32) -> bool {
+    connection != 0 && device_at(path).is_some_and(|device| device != (0, connection))
+}
+
+/// Waits for the end of a session. The drop of a session unmounts the file system at its path once more. So
+/// if another file system is mounted there by now, this function keeps the rest of the session: a descriptor.
+fn join(mut session: BackgroundSession, path: &Path, connection: u32) -> io::Result<()> {
+    let Ok(nothing) = std::thread::Builder::new().spawn(|| Ok(())) else { return session.join() };
+    let ended = std::mem::replace(&mut session.guard, nothing).join();
+    if is_of_another(path, connection) && device_at(path) != path.parent().and_then(device_at) {
+        std::mem::forget(session);
+    }
+    ended.map_err(|_panic| io::Error::other("a thread of the session panicked"))?
 }
 
 /// Checks that the kernel has FUSE, and that this user may mount.
@@ -239,6 +264,10 @@ impl Mount {
     /// session ended with an error, this call returns the error of the session.
     pub fn unmount(&mut self) -> Result<()> {
         if self.is_running() {
+            if is_of_another(&self.path, self.connection) {
+                let gone = rustix::io::Errno::INVAL.into();
+                return Err(MountError::refused("unmount", &self.path, gone));
+            }
             unmount(&self.path, false)?;
         }
         self.end()
@@ -255,7 +284,7 @@ impl Mount {
     /// # }
     /// ```
     pub fn unmounter(&self) -> Unmounter {
-        Unmounter { path: self.path.clone(), connection: self.connection }
+        Unmounter { path: self.path.clone(), connection: self.connection, parts: Weak::clone(&self.parts) }
     }
 
     /// Waits until somebody unmounts the volume.
@@ -301,7 +330,7 @@ impl Mount {
             match answered.recv_timeout(Duration::from_millis(5)) {
                 Ok(answer) => return answer.map_err(|error| MountError::refused("mount", &self.path, error)),
                 Err(_) if !self.is_running() => {
-                    self.unmounter().end();
+                    self.unmounter().end_connection();
                     self.end()?;
                     let error = io::Error::other("the session has ended");
                     return Err(MountError::refused("mount", &self.path, error));
@@ -323,7 +352,8 @@ impl Mount {
     }
 
     fn end(&mut self) -> Result<()> {
-        let ended = self.session.take().map_or(Ok(()), BackgroundSession::join);
+        let session = self.session.take();
+        let ended = session.map_or(Ok(()), |session| join(session, &self.path, self.connection));
         self.stop_helpers();
         ended.map_err(|error| MountError::refused("mount", &self.path, error))
     }
@@ -359,11 +389,12 @@ impl Drop for Mount {
 pub struct Unmounter {
     path: PathBuf,
     connection: u32,
+    parts: Weak<OnceLock<SessionParts>>,
 }
 
 impl Unmounter {
     /// Unmounts the volume. A mount in use disappears from the tree, and the calls of its users fail from now
-    /// on.
+    /// on. After the end of the mount, this call does nothing.
     ///
     /// ```no_run
     /// # use eyrie_fuse::*; fn f(mount: &Mount) {
@@ -371,16 +402,29 @@ impl Unmounter {
     /// # }
     /// ```
     pub fn end(&self) {
-        if unmount(&self.path, false).is_ok() {
+        // After the end of the session, the number of its connection may be that of another file system.
+        if self.parts.strong_count() > 0 {
+            self.end_connection();
+        }
+    }
+
+    fn end_connection(&self) {
+        // After a lazy unmount, another file system may be mounted at the path.
+        let is_there = !is_of_another(&self.path, self.connection);
+        if is_there && unmount(&self.path, false).is_ok() {
             return;
         }
         // The kernel would keep the connection until the last user closes its files. A forced unmount by root
         // ends the connection, even though the mount stays. Other users end the connection through the
         // kernel's list of connections.
-        let _ = rustix::mount::unmount(&self.path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+        if is_there {
+            let _ = rustix::mount::unmount(&self.path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+        }
         let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.connection), "1");
         // The mount point may be gone already.
-        let _ = unmount(&self.path, true);
+        if is_there {
+            let _ = unmount(&self.path, true);
+        }
     }
 }
 

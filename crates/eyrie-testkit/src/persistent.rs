@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -200,12 +201,14 @@ impl ServiceProcess {
         let _ = kill_process(rustix::process::Pid::from_child(&self.child), signal);
     }
 
-    /// True if the service has ended.
+    /// True if the service has been killed.
     ///
     /// # Panics
-    /// Panics if the host cannot report the state of the process.
-    pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("a child").is_some()
+    /// Panics if the service has ended by itself, or the host cannot report the state of the process.
+    pub fn is_killed(&mut self) -> bool {
+        let Some(status) = self.child.try_wait().expect("a child") else { return false };
+        assert_eq!(status.signal(), Some(Signal::KILL.as_raw()), "the service ended by itself: {status}");
+        true
     }
 }
 

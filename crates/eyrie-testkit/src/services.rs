@@ -45,9 +45,12 @@ pub(crate) fn socket_of_parent() -> Option<PathBuf> {
 /// test harness prints it). Checks the volume at the end.
 ///
 /// # Panics
-/// Panics if the child fails, or if the volume is not sound.
+/// Panics if the child fails, if no test has this name, or if the volume is not sound.
 pub fn in_client_process(test: &str, bytes: u64, medium: MediumChoice, body: impl FnOnce(&Path)) {
+    // A child that does not make this file has run no test, because no test has the name `test`.
+    let marker = |socket: &Path| socket.with_file_name("entered");
     if let Some(socket) = socket_of_parent() {
+        std::fs::write(marker(&socket), "").expect("the parent has made the directory");
         return body(&socket);
     }
     let program = std::env::current_exe().expect("the test knows its program");
@@ -56,6 +59,7 @@ pub fn in_client_process(test: &str, bytes: u64, medium: MediumChoice, body: imp
         child.args([test, "--exact", "--nocapture"]).env(SOCKET_VARIABLE, socket);
         let status = child.status().expect("the test can be started again");
         assert!(status.success(), "{test} failed in its child process");
+        assert!(marker(socket).exists(), "no test has the name {test}");
     });
 }
 

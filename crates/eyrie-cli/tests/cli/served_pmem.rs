@@ -177,8 +177,8 @@ fn kill_beside_a_reader(kill: u64, place: &Path) -> bool {
         }
         writer.read("/a").unwrap()
     });
-    assert!(comes(|| changing.is_finished() || service.has_ended()));
-    let is_killed = service.has_ended();
+    assert!(comes(|| changing.is_finished() || service.is_killed()));
+    let is_killed = service.is_killed();
     let service = if is_killed { ServiceProcess::start(test, place, None) } else { service };
     assert_eq!(changing.join().unwrap(), b"grey");
     let before = reads.load(Ordering::SeqCst);

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
+use eyrie::{Credentials, Kind, ObjectId, PosixExt, VolumeNodes};
 use rustix::fs::{Dir, Mode, OFlags};
 
 use super::{fixture, unmount_idle};
@@ -58,6 +61,71 @@ fn listings_of_c_programs_seek_and_rewind() {
     let mut expected: Vec<_> = kept.iter().map(|name| format!("new-{name}")).chain(kept.clone()).collect();
     expected.sort();
     assert_eq!(names, expected);
+    drop(listing);
+    unmount_idle(&mut mount);
+}
+
+/// Returns the names in a directory up to an error, and the error.
+fn listed(nodes: &VolumeNodes, dir: ObjectId) -> (Vec<String>, Option<i32>) {
+    let mut names = Vec::new();
+    let result = nodes.list(dir, 0, false, &mut |entry| {
+        names.push(String::from_utf8_lossy(entry.name).into_owned());
+        true
+    });
+    (names, result.err().map(|error| error.errno().raw_os_error()))
+}
+
+/// Overwrites one page of a directory. Listings then show some entries before they fail. `last` is the last
+/// entry of a listing. The page of this entry is one that fits, but older copies of the entry may be in other
+/// pages.
+fn damage(volume: &Path, nodes: &VolumeNodes, dir: ObjectId, last: &str) {
+    const BUCKET_PAGE: usize = 2048;
+    let segment = fs::File::options().read(true).write(true).open(volume.join("segment-0000")).unwrap();
+    let mut bytes = vec![0; segment.metadata().unwrap().len() as usize];
+    segment.read_exact_at(&mut bytes, 0).unwrap();
+    let found = bytes.windows(last.len()).enumerate().filter(|(_, bytes)| *bytes == last.as_bytes());
+    for (at, _) in found {
+        let start = at / BUCKET_PAGE * BUCKET_PAGE;
+        segment.write_all_at(&[0xff; BUCKET_PAGE], start as u64).unwrap();
+        let (names, error) = listed(nodes, dir);
+        if error.is_some() && !names.is_empty() {
+            return;
+        }
+        segment.write_all_at(&bytes[start..][..BUCKET_PAGE], start as u64).unwrap();
+    }
+    panic!("no page fits");
+}
+
+#[test]
+fn regression_listing_of_a_damaged_directory_shows_the_entries_before_the_error() {
+    let Some(fixture) = fixture() else { return };
+    let mut mount = fixture.mount();
+    let (nodes, root) = (fixture.volume.nodes(), Credentials::root());
+    let dir = nodes.make(&root, nodes.root(), b"dir", Kind::Directory, 0o755, 0).unwrap().id;
+    for number in 0..500 {
+        fixture.files.write(format!("/dir/entry-{number:03}"), "").unwrap();
+    }
+    // The volume now keeps the attributes of the directory in memory, so they need no damaged page.
+    fixture.files.metadata("/dir").unwrap();
+    let (all, _) = listed(&nodes, dir);
+    damage(&fixture.place.path().join("volume"), &nodes, dir, all.last().unwrap());
+    let (sound, error) = listed(&nodes, dir);
+
+    let open = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(fixture.point.join("dir"), open, Mode::empty()).unwrap();
+    let mut listing = Dir::new(opened).unwrap();
+    let (mut seen, mut failed) = (Vec::new(), None);
+    while let Some(entry) = listing.read() {
+        match entry {
+            Ok(entry) => seen.push(entry.file_name().to_str().unwrap().to_owned()),
+            Err(errno) => {
+                failed = Some(errno.raw_os_error());
+                break;
+            }
+        }
+    }
+    seen.retain(|name| !name.starts_with('.'));
+    assert_eq!((seen, failed), (sound, error));
     drop(listing);
     unmount_idle(&mut mount);
 }

@@ -528,3 +528,36 @@ fn mount_in_use_is_unmounted_only_by_its_end() {
     assert!(io::read_to_string(&file).is_err(), "nobody serves the file any more");
     assert_eq!(fixture.files.read("/file").unwrap(), b"text");
 }
+
+#[test]
+fn regression_end_of_a_lazily_unmounted_volume_keeps_the_next_mount() {
+    let Some(fixture) = fixture() else { return };
+    let next_volume = Volume::create(fixture.place.path().join("next"), 4 << 20).unwrap();
+    next_volume.files(Credentials::of_process()).write("/next", "").unwrap();
+    let mount = fixture.mount();
+    let file = fs::File::create(fixture.point.join("file")).unwrap();
+    eyrie_fuse::unmount(&fixture.point, true).unwrap();
+    let mut next = eyrie_fuse::mount(&next_volume, &fixture.point, &MountOptions::default()).unwrap();
+    assert!(mount.is_running(), "a file is open");
+    mount.unmounter().end();
+    assert!(fixture.point.join("next").exists());
+    drop(file);
+    let _ = mount.wait();
+    assert!(fixture.point.join("next").exists());
+    unmount_idle(&mut next);
+}
+
+#[test]
+fn regression_unmounter_of_an_ended_mount_keeps_the_next_mount() {
+    let Some(fixture) = fixture() else { return };
+    let mut mount = fixture.mount();
+    let unmounter = mount.unmounter();
+    unmount_idle(&mut mount);
+    // The kernel may give the number of the ended connection to the next one.
+    let mut next = fixture.mount();
+    fs::write(fixture.point.join("egg"), "blue").unwrap();
+    unmounter.end();
+    assert!(next.is_running());
+    assert_eq!(fs::read(fixture.point.join("egg")).unwrap(), b"blue");
+    unmount_idle(&mut next);
+}

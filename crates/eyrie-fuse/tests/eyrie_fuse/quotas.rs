@@ -6,7 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use eyrie::{PosixProjects, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable};
+use eyrie::{
+    Credentials, PosixExt, PosixProjects, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable, Volume,
+};
 use rustix::io::Errno;
 
 use super::{errno, fixture};
@@ -71,4 +73,29 @@ fn limits_stop_programs_and_are_the_size_of_a_tree() {
     assert_eq!(fails(&tree, "rm small large && touch fourth"), None);
     crate::unmount_idle(&mut mount);
     assert!(fixture.volume.check().unwrap().findings.is_empty());
+}
+
+#[test]
+fn regression_allocation_that_fails_later_shows_its_size() {
+    let Some(fixture) = fixture() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT TESTED: only root sets limits");
+        return;
+    }
+    fs::set_permissions(fixture.place.path(), Permissions::from_mode(0o755)).unwrap();
+    let volume = Volume::create(fixture.place.path().join("large"), 256 << 20).unwrap();
+    let files = volume.files(Credentials::root());
+    let mut table = QuotaTable::default();
+    table.set(USER, limits(100 << 20, 3)).unwrap();
+    files.set_quota_table(Some(&table)).unwrap();
+    let mut mount = eyrie_fuse::mount(&volume, &fixture.point, &"allow_other".parse().unwrap()).unwrap();
+    let dir = fixture.point.join("dir");
+    fs::create_dir(&dir).unwrap();
+    fs::set_permissions(&dir, Permissions::from_mode(0o777)).unwrap();
+    // The library allocates 64 MiB in one step, and the limit stops the second step.
+    let messages = fails(&dir, "touch file && stat file && fallocate -l 160M file").expect("refused");
+    assert!(messages.contains("Disk quota exceeded"), "{messages}");
+    let size = files.metadata("/dir/file").unwrap().size;
+    assert_eq!((fs::metadata(dir.join("file")).unwrap().len(), size), (size, 64 << 20));
+    crate::unmount_idle(&mut mount);
 }

@@ -21,7 +21,7 @@ const TINY_JOURNAL: u64 = 64 << 10;
 
 /// Kinds whose volumes on disks have checksums of their pages. The list has kinds with small and with large
 /// journals, of one thread and of two, and of crashes and of killed processes.
-const WITH_CHECKSUMS: [&str; 12] = [
+pub(super) const WITH_CHECKSUMS: [&str; 12] = [
     "one call",
     "reuse on a disk",
     "several calls in a cut",

@@ -68,6 +68,9 @@ static HOST_RULES: OnceLock<AccessRules> = OnceLock::new();
 
 /// Environment variable with the root of a child process of [`in_tmpfs_root`].
 const ROOT_VARIABLE: &str = "EYRIE_TEST_ROOT";
+/// Environment variable with the path of a file that a child process makes before it changes its root. A
+/// child without this file has run no test, because no test has the given name.
+const MARKER_VARIABLE: &str = "EYRIE_TEST_ROOT_ENTERED";
 
 /// A difference between the two file systems.
 pub struct Difference {
@@ -367,6 +370,9 @@ fn empty<P: Posix>(fs: &P) {
 fn enter_root() -> bool {
     let Some(root) = std::env::var_os(ROOT_VARIABLE) else { return false };
     HOST_RULES.get_or_init(AccessRules::of_host);
+    if let Some(marker) = std::env::var_os(MARKER_VARIABLE) {
+        std::fs::write(marker, "").expect("the parent has made the directory");
+    }
     // The new root has no `/proc`, so the names of open files are relative: see [`HostSide::new`].
     std::env::set_current_dir("/proc/self/fd").expect("the host has a /proc");
     rustix::process::chroot(&*root).expect("root changes its root");
@@ -379,7 +385,7 @@ fn enter_root() -> bool {
 /// tmpfs, or this process is not root, the function prints a note and returns.
 ///
 /// # Panics
-/// Panics if the child fails.
+/// Panics if the child fails, or if no test has this name.
 pub fn in_tmpfs_root(test: &str, body: impl FnOnce()) {
     if enter_root() {
         return body();
@@ -406,11 +412,14 @@ fn start_in_tmpfs_root(test: &str, prepare: impl FnOnce(&mut Command)) {
 /// Runs a test in a child process whose root is `root`, after `prepare` has changed its command.
 fn run_in_root(root: &Path, test: &str, prepare: impl FnOnce(&mut Command)) {
     let program = std::env::current_exe().expect("the test knows its program");
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let marker = place.path().join("entered");
     let mut child = Command::new(program);
-    child.args([test, "--exact", "--nocapture"]).env(ROOT_VARIABLE, root);
+    child.args([test, "--exact", "--nocapture"]).env(ROOT_VARIABLE, root).env(MARKER_VARIABLE, &marker);
     prepare(&mut child);
     let status = child.status().expect("the test can be started again");
     assert!(status.success(), "{test} failed in its child process");
+    assert!(marker.exists(), "no test has the name {test}");
 }
 
 /// Compares POSIX calls over the reference model with the calls of the host, as [`compare_with_host`] does.

@@ -86,3 +86,10 @@ fn random_locks_match_the_kernel() {
 fn deadlocks_are_those_of_the_kernel() {
     in_tmpfs_root("posix::deadlocks_are_those_of_the_kernel", compare_deadlocks_with_host);
 }
+
+#[test]
+fn child_process_without_a_test_is_noticed() {
+    let run = || in_tmpfs_root("posix::no_such_test", || ());
+    let is_noticed = std::panic::catch_unwind(run).is_err();
+    assert_eq!(is_noticed, rustix::process::geteuid().is_root(), "only root starts child processes");
+}

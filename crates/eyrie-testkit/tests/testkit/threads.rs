@@ -368,10 +368,28 @@ const WRITERS: u64 = 4;
 /// Number of files that are never removed.
 const STAYING: usize = 12;
 
+/// Lengths of whole files. The bytes of a file are the digit of the index of its length.
+const LENGTHS: [usize; 5] = [0, 8, 100, 5000, 20_000];
+
 /// Draws the contents of a whole file. All bytes are equal, and their value determines the length.
 fn whole(random: &mut SmallRng) -> Vec<u8> {
-    let kind: u8 = random.random_range(0..5);
-    vec![b'0' + kind; [0, 8, 100, 5000, 20_000][usize::from(kind)]]
+    let kind: u8 = random.random_range(0..LENGTHS.len() as u8);
+    vec![b'0' + kind; LENGTHS[usize::from(kind)]]
+}
+
+/// True if these are the contents of a whole file.
+fn is_whole_file(bytes: &[u8]) -> bool {
+    let Some(&first) = bytes.first() else { return true };
+    let length = LENGTHS.get(usize::from(first.wrapping_sub(b'0')));
+    length == Some(&bytes.len()) && bytes.iter().all(|&byte| byte == first)
+}
+
+#[test]
+fn torn_files_are_noticed() {
+    assert!(is_whole_file(b"") && is_whole_file(b"11111111"));
+    // The bytes of one write with the length of another one.
+    assert!(!is_whole_file(b"22222222") && !is_whole_file(&[b'4'; 5000]));
+    assert!(!is_whole_file(b"11111112") && !is_whole_file(&[0; 8]));
 }
 
 fn staying(index: usize) -> Vec<u8> {
@@ -463,9 +481,7 @@ fn watch<E: Engine>(engine: &E, dirs: &[ObjectId; 2], running: &AtomicUsize) {
                 Err(Error::Stale) => continue,
                 Err(error) => panic!("{error}"),
             };
-            let first = bytes[0];
-            assert!([0, 8, 100, 5000, 20_000].contains(&count), "{count} bytes");
-            assert!(bytes[..count].iter().all(|&byte| byte == first), "a torn write of {count} bytes");
+            assert!(is_whole_file(&bytes[..count]), "a torn write: {count} bytes, the first is {}", bytes[0]);
         }
     }
 }

@@ -28,6 +28,9 @@ const FILE_BYTES: u64 = 512 << 20;
 /// verification must fail, which proves that fio notices a missing block.
 const NEVER_WRITTEN: u64 = 1000;
 
+/// The texts of the errors `ENOTCONN` and `ECONNABORTED`, with which calls end when the server is killed.
+const KILLED: [&str; 2] = ["Transport endpoint is not connected", "Software caused connection abort"];
+
 /// Returns fio with a job of random writes with checksums in a file of the mount.
 fn job(mounted: &Mounted, name: &str) -> Command {
     let mut fio = command("fio");
@@ -143,8 +146,12 @@ impl Issued {
 
 /// Returns the number of writes that returned before the server was killed. The last write has failed.
 fn acknowledged(text: &str) -> std::result::Result<u64, &'static str> {
-    if !text.contains("io_u error on file") {
+    let mut errors = text.lines().filter(|line| line.contains("io_u error on file")).peekable();
+    if errors.peek().is_none() {
         return Err("the kill has disturbed no write");
+    }
+    if !errors.all(|line| KILLED.iter().any(|error| line.contains(error))) {
+        return Err("a write has failed before the kill");
     }
     match Issued::parse(text) {
         Some(Issued { reads: 0, writes }) if writes > 1 => Ok(writes - 1),
@@ -156,7 +163,7 @@ fn acknowledged(text: &str) -> std::result::Result<u64, &'static str> {
 mod tests {
     use super::*;
 
-    const KILLED: &str = "\
+    const OUTPUT: &str = "\
 fio: io_u error on file /mnt/sync.0.0: Transport endpoint is not connected: write offset=4096, buflen=4096
 sync: (groupid=0, jobs=1): err=107 (file:io_u.c:1876, func=io_u error)
      issued rwts: total=0,8801,0,0 short=0,0,0,0 dropped=0,0,0,0
@@ -164,10 +171,12 @@ sync: (groupid=0, jobs=1): err=107 (file:io_u.c:1876, func=io_u error)
 
     #[test]
     fn acknowledged_writes_of_fio_are_counted() {
-        assert_eq!(acknowledged(KILLED), Ok(8800));
-        assert!(acknowledged(&KILLED.replace("io_u error on file", "fine")).is_err());
-        assert!(acknowledged(&KILLED.replace("total=0,8801", "total=0,1")).is_err());
-        assert!(acknowledged(&KILLED.replace("issued", "")).is_err());
+        assert_eq!(acknowledged(OUTPUT), Ok(8800));
+        assert!(acknowledged(&OUTPUT.replace("io_u error on file", "fine")).is_err());
+        assert!(acknowledged(&OUTPUT.replace(KILLED[0], KILLED[1])).is_ok());
+        assert!(acknowledged(&OUTPUT.replace(KILLED[0], "Input/output error")).is_err());
+        assert!(acknowledged(&OUTPUT.replace("total=0,8801", "total=0,1")).is_err());
+        assert!(acknowledged(&OUTPUT.replace("issued", "")).is_err());
         assert_eq!(Issued::parse("  issued rwts: total=7,x,0,0"), None);
     }
 }

@@ -89,11 +89,17 @@ fn sqlite_round(mounted: &mut Mounted, database: &Path, pragmas: &str, found: u6
         (found + 1..).try_for_each(|number| input.write_all(transaction(number).as_bytes()))
     });
     let reader = std::thread::spawn(move || last_number(BufReader::new(output)));
-    kill_after(mounted, some_time(MAX_RUN_MS)? + Duration::from_millis(100))?;
+    std::thread::sleep(some_time(MAX_RUN_MS)? + Duration::from_millis(100));
+    // After the kill, an error of the volume would look like the end of the server.
+    let early = child.try_wait()?;
+    mounted.kill()?;
     let ended = wait(&mut child, PATIENCE)?;
     // The feeder ends with an error, because its reader sqlite3 has ended.
     let _ = feeder.join();
     let reported = reader.join().map_err(|_| "a thread has panicked")?.unwrap_or(found);
+    if let Some(status) = early {
+        return Err(format!("sqlite3 has ended before the kill: {status}").into());
+    }
     if ended.is_none_or(|status| status.success()) {
         return Err("sqlite3 has not noticed the kill".into());
     }
@@ -185,6 +191,9 @@ fn writer_round(
     }
     let reports: Vec<Report> = reports.iter().collect();
     let count = reports.len();
+    if count == 0 {
+        return Err("no change was acknowledged".into());
+    }
     expected.extend(reports);
     mounted.recover()?;
     for (path, state) in expected.iter() {

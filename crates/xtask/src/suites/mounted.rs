@@ -1,11 +1,13 @@
 //! A volume of one suite, and its mount.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::mount::UnmountFlags;
+use rustix::process::Signal;
 
 use super::Context;
 use super::tool::{command, succeed, wait};
@@ -134,9 +136,7 @@ impl<'a> Mounted<'a> {
     /// Kills the server with SIGKILL.
     pub fn kill(&mut self) -> Result<()> {
         let Some(mut server) = self.server.take() else { return Err("nothing is mounted".into()) };
-        server.kill()?;
-        server.wait()?;
-        Ok(())
+        kill(&mut server, "eyrie mount")
     }
 
     /// Removes the dead mount of a killed server, checks that the volume is sound, and mounts it again.
@@ -170,6 +170,16 @@ pub fn ended_well(server: &mut Child, name: &str) -> Result<()> {
     }
 }
 
+/// Kills a server with SIGKILL. Fails if the server has ended by itself before.
+pub fn kill(server: &mut Child, name: &str) -> Result<()> {
+    server.kill()?;
+    let status = server.wait()?;
+    match status.signal() {
+        Some(signal) if signal == Signal::KILL.as_raw() => Ok(()),
+        _ => Err(format!("{name} has ended by itself: {status}").into()),
+    }
+}
+
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
         // After `finish` only the directory is left. After a failure the mount may be in use, or its server
@@ -180,5 +190,19 @@ impl Drop for Mounted<'_> {
         }
         let _ = rustix::mount::unmount(self.point(), UnmountFlags::DETACH);
         let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn server_that_ends_by_itself_is_no_killed_server() {
+        for (script, is_killed) in [("kill -KILL $$", true), ("exit 0", false), ("kill -ABRT $$", false)] {
+            let mut server = command("sh").args(["-c", script]).spawn().unwrap();
+            server.wait().unwrap();
+            assert_eq!(kill(&mut server, "sh").is_ok(), is_killed, "{script}");
+        }
     }
 }

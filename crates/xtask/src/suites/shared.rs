@@ -75,8 +75,7 @@ impl SharedVolume<'_> {
     /// Kills the service with SIGKILL, and starts the next one.
     fn kill(&mut self) -> Result<()> {
         if let Some(mut service) = self.service.take() {
-            service.kill()?;
-            service.wait()?;
+            mounted::kill(&mut service, "eyrie serve")?;
         }
         self.start()
     }
@@ -223,6 +222,9 @@ fn work(shared: &mut SharedVolume<'_>, source: &Path) -> Result<()> {
     let mut make = make.spawn()?;
     while !build.join("20.out").exists() && make.try_wait()?.is_none() {
         std::thread::sleep(Duration::from_millis(1));
+    }
+    if let Some(status) = make.try_wait()? {
+        return Err(format!("make has ended before the service was replaced: {status}").into());
     }
     shared.replace()?;
     match wait(&mut make, Duration::from_secs(LIMIT_S))? {

@@ -7,11 +7,12 @@ use eyrie_engine::{Engine, Errno};
 use eyrie_medium::{Medium, epoch};
 
 use super::super::record::RecordSession;
-use super::super::suite::{RunKind, Scripts, Work, kinds};
+use super::super::suite::{RunKind, Scripts, WITH_CHECKSUMS, Work, kinds};
 use super::super::{damage, readers, resizing};
 use super::*;
 use crate::script::{Call, Script, perform};
 
+/// Kinds with tight volumes. Only the first two of them are also in memory.
 const TIGHT: [&str; 8] = [
     "batches",
     "reuse",
@@ -47,12 +48,12 @@ fn scripts(rule: CrashRule, wanted: &[&str], each: usize) {
             found += 1;
         }
     }
-    assert!(found > 0);
+    assert_eq!(found, wanted.len(), "{rule:?} lacks one of {wanted:?}");
 }
 
 #[test]
 fn tight_volumes_in_memory_survive_every_crash() {
-    scripts(CrashRule::Lines, &TIGHT, 10);
+    scripts(CrashRule::Lines, &TIGHT[..2], 10);
     scripts(CrashRule::Lines, &["long names", "closing", "two threads in one directory"], 12);
 }
 
@@ -69,6 +70,20 @@ fn tight_volumes_on_disks_survive_every_crash() {
 #[test]
 fn two_threads_on_a_disk_leave_some_order_since_the_last_sync() {
     scripts(CrashRule::Sectors, &["two threads on a disk"], 8);
+}
+
+#[test]
+fn each_named_kind_has_checksums() {
+    let has_checksums = |work: &Work| matches!(work, Work::Scripts(scripts) if scripts.medium.checksums);
+    let mut found: Vec<&str> = kinds(CrashRule::Sectors, 1 << 20, 1)
+        .iter()
+        .filter(|kind| has_checksums(&kind.work))
+        .map(|kind| kind.name)
+        .collect();
+    let mut named = WITH_CHECKSUMS;
+    found.sort_unstable();
+    named.sort_unstable();
+    assert_eq!(found, named);
 }
 
 #[test]

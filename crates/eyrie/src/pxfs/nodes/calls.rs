@@ -281,8 +281,9 @@ impl<E: Engine> Nodes<E> {
 
     /// Copies bytes from one file to another, or within one file if the ranges do not overlap. Returns the
     /// number of bytes, which is smaller than `length` if the first file ends earlier. The files share pages
-    /// as after [`Posix::copy_file_range`]. All other bytes are copied in steps of at most 1 MiB. The caller
-    /// must have checked the rights.
+    /// as after [`Posix::copy_file_range`]. All other bytes are copied in steps of at most 1 MiB. If a later
+    /// step fails, the call returns the number of bytes that it has copied. The caller must have checked the
+    /// rights.
     ///
     /// ```
     /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
@@ -291,7 +292,7 @@ impl<E: Engine> Nodes<E> {
     /// ```
     ///
     /// # Errors
-    /// As [`Posix::copy_file_range`], but no `EBADF`. After an error a part may have been copied.
+    /// As [`Posix::copy_file_range`], but no `EBADF`. After an error nothing is copied.
     pub fn copy(
         &self,
         who: &Credentials,
@@ -306,9 +307,11 @@ impl<E: Engine> Nodes<E> {
         while copied < length {
             let (source, target) = ((from, from_offset + copied), (to, to_offset + copied));
             let step = |user: AsUser<'_, E>| user.copy_object(source, target, length - copied);
-            match self.call(who, "copy_file_range", [from, to], step)? {
-                0 => break,
-                more => copied += more,
+            match self.call(who, "copy_file_range", [from, to], step) {
+                Ok(0) => break,
+                Ok(more) => copied += more,
+                Err(_) if copied > 0 => break,
+                Err(error) => return Err(error),
             }
         }
         Ok(copied)
@@ -352,17 +355,29 @@ impl<E: Engine> Nodes<E> {
     ) -> Result<()> {
         let user = AsUser { shared: &self.files.shared, credentials: self.files.credentials() };
         // This call does not use `call`, because a listing that has visited entries cannot begin again.
-        let mut listed = |entry: eyrie_engine::ListedEntry<'_>| {
-            let node = hold.then(|| self.hold(user, entry.id).ok()).flatten();
-            let name = names::encode(entry.name);
-            let goes_on = visit(NodeEntry { name: &name, id: entry.id, node, next: entry.next });
-            if !goes_on && node.is_some() {
-                self.forget(entry.id, 1);
-            }
-            goes_on
-        };
-        let known = || self.generations.confirm(user.engine(), &[dir]).map(|()| dir);
-        user.list_object(known, cookie, &mut listed).map_err(|error| error.into_error("getdents"))
+        let (mut from, mut is_cut) = (cookie, true);
+        while std::mem::take(&mut is_cut) {
+            let (start, session) = (from, self.engine().session());
+            let mut listed = |entry: eyrie_engine::ListedEntry<'_>| {
+                let node = hold.then(|| self.hold(user, entry.id).ok()).flatten();
+                // In the next session the object may still be there, so the listing goes on at this entry.
+                is_cut = hold && node.is_none() && self.has_ended(session);
+                if is_cut {
+                    return false;
+                }
+                from = entry.next;
+                let name = names::encode(entry.name);
+                let goes_on = visit(NodeEntry { name: &name, id: entry.id, node, next: entry.next });
+                if !goes_on && node.is_some() {
+                    self.forget(entry.id, 1);
+                }
+                goes_on
+            };
+            let known = || self.generations.confirm(user.engine(), &[dir]).map(|()| dir);
+            let done = user.list_object(known, start, &mut listed);
+            done.map_err(|error| error.into_error("getdents"))?;
+        }
+        Ok(())
     }
 
     /// Returns the directory that contains a directory. For the root, returns the root.

@@ -8,6 +8,8 @@ use eyrie_engine::holds::HoldTable;
 use eyrie_engine::{Engine, Error, ObjectId, Result};
 use eyrie_medium::sync::unpoisoned;
 
+use super::Nodes;
+
 /// The generation of a node, and the [session](Engine::session) in which its id was last confirmed.
 #[derive(Clone, Copy)]
 struct KnownGeneration {
@@ -69,5 +71,15 @@ impl Generations {
             entry.session = session;
         }
         Ok(())
+    }
+}
+
+impl<E: Engine> Nodes<E> {
+    /// True if the session that was the present one at the start of the caller has ended. Calls under the
+    /// same pin then fail, whatever object they name.
+    pub(super) fn has_ended(&self, session: u64) -> bool {
+        let engine = self.engine();
+        let is_stale = || matches!(engine.birth(engine.root()), Err(Error::Stale));
+        session != 0 && (engine.session() != session || is_stale())
     }
 }

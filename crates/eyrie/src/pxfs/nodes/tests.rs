@@ -192,6 +192,26 @@ fn exclusive_create_takes_only_its_own_file_in_the_next_session() {
 }
 
 #[test]
+fn regression_listing_keeps_an_entry_whose_hold_ended_a_session() {
+    let model = Model::new(ObjectId::new(64, Kind::Directory), OWNER, Time::default());
+    let engine = Reconnected { model, replaces: false, has_ended: AtomicBool::new(false) };
+    for name in [&b"egg"[..], b"nest"] {
+        let (dir, time) = (engine.root(), Time::default());
+        let id = engine.reserve(Kind::File).unwrap();
+        engine.apply(&Op::Create { dir, name, id, owner: OWNER, content: Content::Empty, time }).unwrap();
+    }
+    let nodes = Pxfs::new(Arc::new(engine), Credentials::root()).nodes();
+    let mut seen = Vec::new();
+    let listed = nodes.list(nodes.root(), 0, true, &mut |entry| {
+        seen.push((entry.name.to_vec(), entry.node.is_some()));
+        true
+    });
+    assert!(listed.is_ok());
+    seen.sort();
+    assert_eq!(seen, [(b"egg".to_vec(), true), (b"nest".to_vec(), true)]);
+}
+
+#[test]
 fn highest_number_is_no_new_owner() {
     let (nodes, root) = (empty().nodes(), Credentials::root());
     let egg = nodes.make(&root, nodes.root(), NAME, Kind::File, 0o644, 0).unwrap();
@@ -225,6 +245,7 @@ impl Engine for Narrow {
             Op::Write { data, .. } | Op::Append { data, .. } if data.len() > 4096 => {
                 Err(eyrie_engine::Error::TooLarge)
             }
+            Op::CloneRange { length: 4097.., .. } => Err(eyrie_engine::Error::TooLarge),
             op => self.0.apply(op),
         }
     }
@@ -240,6 +261,23 @@ fn too_large_writes_are_short() {
     assert_eq!(nodes.append(&who, egg.id, &[1; 5000]).unwrap(), 4096..8192);
     nodes.set_inode_flags(&who, egg.id, InodeFlags::APPEND_ONLY).unwrap();
     assert_eq!(nodes.write(&who, egg.id, 8192, &[1; 5000]).unwrap(), 4096);
+}
+
+#[test]
+fn regression_copy_that_fails_later_returns_what_it_has_copied() {
+    let model = Model::new(ObjectId::new(64, Kind::Directory), OWNER, Time::default());
+    let nodes = Pxfs::new(Arc::new(Narrow(model)), Credentials::root()).nodes();
+    let who = Credentials::root();
+    let egg = nodes.make(&who, nodes.root(), NAME, Kind::File, 0o644, 0).unwrap().id;
+    let copy = nodes.make(&who, nodes.root(), b"copy", Kind::File, 0o644, 0).unwrap().id;
+    for page in 0..4 {
+        assert_eq!(nodes.write(&who, egg, page * 4096, &[1; 4096]).unwrap(), 4096);
+    }
+    // The first step ends at the end of a page. The second step clones more bytes than the engine takes.
+    assert_eq!(nodes.copy(&who, (egg, 1), (copy, 1), 3 * 4096).unwrap(), 4095);
+    assert_eq!(nodes.node(copy).unwrap().stat.size, 4096);
+    let failed = nodes.copy(&who, (egg, 0), (copy, 1), 3 * 4096).map_err(|error| error.errno());
+    assert!(failed.is_err(), "the first step failed");
 }
 
 /// An engine whose medium fails after the change of each creation.
