@@ -10,7 +10,8 @@ use eyrie::{Credentials, Engine, Files, Host, Posix, PosixClones, PosixExt, Rena
 use crate::copy::{Job, Reflink, Reporter, Style, Tally, copy_tree};
 use crate::failure::{Failure, Failures, Result};
 use crate::opened::{OpenVolumes, with_volumes};
-use crate::place::Place;
+use crate::place::{Place, join, real};
+use crate::transfer::refuse_own_storage;
 use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
 
@@ -30,6 +31,8 @@ pub struct Endpoint {
     given: PathBuf,
     /// The prefix of printed paths: the name of the volume, or empty for the host.
     prefix: String,
+    /// The real path of the volume on the host. `None` for a path of the host.
+    storage: Option<PathBuf>,
 }
 
 impl Endpoint {
@@ -38,7 +41,8 @@ impl Endpoint {
             Place::Host(path) => {
                 let (host, absolute) = volumes::host(path)?;
                 let file_system = Rc::new(FileSystem::Host(host));
-                Ok(Endpoint { file_system, path: absolute, given: path.clone(), prefix: String::new() })
+                let (given, prefix) = (path.clone(), String::new());
+                Ok(Endpoint { file_system, path: absolute, given, prefix, storage: None })
             }
             Place::Inside(inside) => {
                 let (volume, opened) = volumes.get(&inside.volume)?;
@@ -47,7 +51,8 @@ impl Endpoint {
                 let prefix = format!("{}:", text::path(&inside.volume));
                 let file_system = Rc::new(FileSystem::Volume(volume, files));
                 let path = inside.path.clone();
-                Ok(Endpoint { file_system, given: path.clone(), path, prefix })
+                let storage = Some(real(&inside.volume));
+                Ok(Endpoint { file_system, given: path.clone(), path, prefix, storage })
             }
         }
     }
@@ -64,6 +69,40 @@ impl Endpoint {
             path: self.path.join(name),
             given: self.given.join(name),
             prefix: self.prefix.clone(),
+            storage: self.storage.clone(),
+        }
+    }
+
+    /// Returns the place of this volume's storage below `source`, which is a path of the host. The result
+    /// begins with the path of `source`. Returns `None` if the storage is elsewhere, or if `source` is a
+    /// symbolic link, which is copied and not followed.
+    pub fn storage_below(&self, source: &Endpoint) -> Option<PathBuf> {
+        let storage = self.storage.as_ref().filter(|_| source.storage.is_none())?;
+        if source.lstat().ok()?.is_symlink() {
+            return None;
+        }
+        Some(join(&source.path, storage.strip_prefix(source.path.canonicalize().ok()?).ok()?))
+    }
+
+    /// Returns true if this is the host's directory or device with the storage of the volume `other`.
+    pub fn is_storage_of(&self, other: &Endpoint) -> bool {
+        let storage = other.storage.as_ref().filter(|_| self.storage.is_none());
+        // Only a path with the same name can be the real path, so most paths need no system call.
+        storage.is_some_and(|storage| {
+            self.path.file_name() == storage.file_name() && real(&self.path) == *storage
+        })
+    }
+
+    /// Fails if one of the two ends is in the storage of the volume at the other end.
+    fn refuse_storage(from: &Endpoint, to: &Endpoint, command: &str) -> Result<()> {
+        let is_link = from.lstat().is_ok_and(|stat| stat.is_symlink());
+        match (&from.storage, &to.storage) {
+            (None, Some(storage)) if !is_link && real(&from.path).starts_with(storage) => {
+                let why = "this is the storage of the target";
+                Err(Failure::new(format_args!("cannot {command}"), from.shown(), why))
+            }
+            (Some(storage), None) => refuse_own_storage(storage, &to.path, &format!("cannot {command} to")),
+            _ => Ok(()),
         }
     }
 
@@ -204,7 +243,9 @@ impl BetweenFileSystems for CopyTree<'_> {
         let pairs = || Style::Pairs { root: (*path).to_owned(), to: PathBuf::from(to.shown()) };
         let style = if *verbose { pairs() } else { Style::Bar };
         let reporter = &Reporter::new(Path::new(&from.shown()), to.prefix.clone(), "copy", style);
-        let (except, reflink) = (None, *reflink);
+        // If the volume lies below the copied directory, the copy must not copy the volume into itself.
+        let itself = to.storage_below(from);
+        let (except, reflink) = (itself.as_deref(), *reflink);
         copy_tree(&Job { source, from: &from.path, target, to: path, except, reflink, reporter })
     }
 }
@@ -307,7 +348,10 @@ pub fn for_each_source(
         for source in sources {
             interrupt::check(command)?;
             let copied = Endpoint::new(source, volumes).and_then(|from| {
-                if is_directory() { work(&from, &end.child(base(source)?)) } else { work(&from, &end) }
+                let child = if is_directory() { Some(end.child(base(source)?)) } else { None };
+                let to = child.as_ref().unwrap_or(&end);
+                Endpoint::refuse_storage(&from, to, command)?;
+                work(&from, to)
             });
             failures.add(copied)?;
         }

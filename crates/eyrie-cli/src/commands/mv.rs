@@ -69,6 +69,11 @@ fn move_one(from: &Endpoint, to: &Endpoint, no_clobber: bool, verbose: bool) -> 
     if no_clobber && existing(to)?.is_some() {
         return Ok(());
     }
+    // The storage is not copied into its own volume, but would be removed with the source.
+    if to.storage_below(from).is_some() {
+        let why = format!("it contains the storage of {}", to.shown());
+        return Err(Failure::new("cannot move", from.shown(), why));
+    }
     let (existing, reflink) = (Existing::Replace, Reflink::Auto);
     copy_one(
         from,

@@ -92,6 +92,33 @@ fn cp_refuses_to_copy_a_directory_into_itself() {
 }
 
 #[test]
+fn regression_storage_of_a_volume_is_no_part_of_a_copy() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("data")).unwrap();
+    fs::write(sandbox.path("data/file"), "file").unwrap();
+    sandbox.succeed(["mkfs", "data/vol", "--size", "64M"]);
+    // A move would remove the volume to which it has moved the files.
+    sandbox.fail(1, &["data: it contains the storage"], ["mv", "data", "data/vol:/moved"]);
+    for command in ["cp", "mv"] {
+        sandbox.fail(1, &["storage of the target"], [command, "data/vol/segment-0000", "data/vol:/"]);
+        sandbox.fail(1, &["own storage"], [command, "data/vol:/file", "data/vol/segment-0000"]);
+    }
+    sandbox.fail(1, &["data/vol: this is the storage"], ["cp", "-r", "data/vol", "data/vol:/new"]);
+    sandbox.fail(1, &["own storage"], ["import", "data/vol", "data/vol:/new"]);
+    assert_eq!(sandbox.succeed(["ls", "data/vol:/"]), "");
+    // The first copy is new, and the second is copied into the first.
+    for _ in 0..2 {
+        sandbox.succeed(["cp", "-r", "data", "data/vol:/"]);
+        assert_eq!(sandbox.succeed(["ls", "data/vol:/data"]), "file\n");
+    }
+    sandbox.succeed(["mkdir", "data/vol:/vol", "data/vol:/data/vol"]);
+    sandbox.succeed(["touch", "data/vol:/vol/segment-0000", "data/vol:/data/vol/segment-0000"]);
+    sandbox.fail(1, &["own storage"], ["cp", "-r", "data/vol:/vol", "data"]);
+    sandbox.fail(1, &["data/vol: this is the storage"], ["cp", "-r", "data/vol:/data", "."]);
+    sandbox.succeed(["fsck", "data/vol"]);
+}
+
+#[test]
 fn cp_prints_pairs_and_continues() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("dir")).unwrap();

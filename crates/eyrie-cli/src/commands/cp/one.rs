@@ -72,8 +72,8 @@ fn report(from: &Endpoint, tally: &Tally) -> Result<()> {
 }
 
 /// Copies the entries of the directory `from` into the directory `to`. If an entry cannot be copied, the
-/// error is printed, and the next entry follows. Two names of one file become two files, unless both are
-/// below one directory that is new in the target.
+/// error is printed, and the next entry follows. Leaves out the storage of the volume `to`. Two names of one
+/// file become two files, unless both are below one directory that is new in the target.
 fn merge(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<()> {
     if is_same_file(from, &from.lstat().doing("copy", from.shown())?, to)? {
         return Err(Failure::new("cannot copy", from.shown(), "this is the same directory"));
@@ -81,7 +81,16 @@ fn merge(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<()> {
     let mut failures = Failures::default();
     for name in from.names().doing("list", from.shown())? {
         interrupt::check("cp")?;
-        failures.add(copy_one(&from.child(&name), &to.child(&name), copying))?;
+        let (from, to) = (from.child(&name), to.child(&name));
+        if from.is_storage_of(&to) {
+            continue;
+        }
+        let copied = if to.is_storage_of(&from) {
+            Err(Failure::new("cannot copy to", to.shown(), "this is the storage of the source"))
+        } else {
+            copy_one(&from, &to, copying)
+        };
+        failures.add(copied)?;
     }
     if copying.attributes {
         failures.add(copy_attributes(from, to).and_then(|tally| report(from, &tally)))?;
