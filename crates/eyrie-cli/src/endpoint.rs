@@ -1,6 +1,7 @@
 //! The two ends of a copy, a move or a comparison. Each end is a path on the host or in a volume, with the
 //! calls that `cp`, `mv` and `diff` need.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -33,6 +34,8 @@ pub struct Endpoint {
     prefix: String,
     /// The real path of the volume on the host. `None` for a path of the host.
     storage: Option<PathBuf>,
+    /// True if this command has made the file from an earlier source.
+    made: bool,
 }
 
 impl Endpoint {
@@ -42,7 +45,7 @@ impl Endpoint {
                 let (host, absolute) = volumes::host(path)?;
                 let file_system = Rc::new(FileSystem::Host(host));
                 let (given, prefix) = (path.clone(), String::new());
-                Ok(Endpoint { file_system, path: absolute, given, prefix, storage: None })
+                Ok(Endpoint { file_system, path: absolute, given, prefix, storage: None, made: false })
             }
             Place::Inside(inside) => {
                 let (volume, opened) = volumes.get(&inside.volume)?;
@@ -52,7 +55,7 @@ impl Endpoint {
                 let file_system = Rc::new(FileSystem::Volume(volume, files));
                 let path = inside.path.clone();
                 let storage = Some(real(&inside.volume));
-                Ok(Endpoint { file_system, given: path.clone(), path, prefix, storage })
+                Ok(Endpoint { file_system, given: path.clone(), path, prefix, storage, made: false })
             }
         }
     }
@@ -70,6 +73,7 @@ impl Endpoint {
             given: self.given.join(name),
             prefix: self.prefix.clone(),
             storage: self.storage.clone(),
+            made: false,
         }
     }
 
@@ -91,6 +95,13 @@ impl Endpoint {
         storage.is_some_and(|storage| {
             self.path.file_name() == storage.file_name() && real(&self.path) == *storage
         })
+    }
+
+    /// Fails if this file was made from an earlier source with the same name. A further source must not
+    /// replace it, because a move would then destroy the first one.
+    pub fn refuse_made(&self, what: &str) -> Result<()> {
+        let why = "an earlier source of this command has this name: give it another name";
+        if self.made { Err(Failure::new(what, self.shown(), why)) } else { Ok(()) }
     }
 
     /// Fails if one of the two ends is in the storage of the volume at the other end.
@@ -121,9 +132,14 @@ impl Endpoint {
 
     /// Returns the attributes of the file that the path leads to.
     fn stat(&self) -> eyrie::Result<Stat> {
+        self.stat_at(&self.path)
+    }
+
+    /// Returns the attributes of the file to which a path of this file system leads.
+    fn stat_at(&self, path: &Path) -> eyrie::Result<Stat> {
         match &*self.file_system {
-            FileSystem::Host(host) => host.stat((&self.path).into()),
-            FileSystem::Volume(_, files) => files.stat((&self.path).into()),
+            FileSystem::Host(host) => host.stat(path.into()),
+            FileSystem::Volume(_, files) => files.stat(path.into()),
         }
     }
 
@@ -152,6 +168,15 @@ impl Endpoint {
             FileSystem::Host(host) => is_below(host, &self.path, directory),
             FileSystem::Volume(_, files) => is_below(files, &self.path, directory),
         }
+    }
+
+    /// Returns true if both paths are one name of one file, and false if they are two names of it. The file
+    /// systems must be the same.
+    pub fn is_same_name(&self, other: &Endpoint) -> eyrie::Result<bool> {
+        let (Some(one), Some(two)) = (self.path.parent(), other.path.parent()) else { return Ok(true) };
+        let (one, two) = (self.stat_at(one)?, other.stat_at(two)?);
+        let is_same_directory = (one.file_system, one.inode) == (two.file_system, two.inode);
+        Ok(is_same_directory && self.path.file_name() == other.path.file_name())
     }
 
     /// Renames an entry of this file system.
@@ -345,13 +370,20 @@ pub fn for_each_source(
             return Err(Failure::usage("not a directory", end.shown(), "several sources need a directory"));
         }
         let mut failures = Failures::default();
+        let mut made = HashSet::new();
         for source in sources {
             interrupt::check(command)?;
             let copied = Endpoint::new(source, volumes).and_then(|from| {
-                let child = if is_directory() { Some(end.child(base(source)?)) } else { None };
-                let to = child.as_ref().unwrap_or(&end);
-                Endpoint::refuse_storage(&from, to, command)?;
-                work(&from, to)
+                if !is_directory() {
+                    Endpoint::refuse_storage(&from, &end, command)?;
+                    return work(&from, &end);
+                }
+                let name = base(source)?;
+                let to = Endpoint { made: made.contains(name), ..end.child(name) };
+                Endpoint::refuse_storage(&from, &to, command)?;
+                work(&from, &to)?;
+                made.insert(name);
+                Ok(())
             });
             failures.add(copied)?;
         }

@@ -179,6 +179,48 @@ fn mv_keeps_files_on_demand_and_prints() {
     assert!(sandbox.path("c").exists());
 }
 
+#[test]
+fn regression_second_source_of_one_name_does_not_replace_the_first() {
+    let sandbox = Sandbox::with_volume("64M");
+    for (dir, kept) in [("a", "of a"), ("b", "of b")] {
+        fs::create_dir_all(sandbox.path(dir).join("tree")).unwrap();
+        fs::write(sandbox.path(dir).join("x"), kept).unwrap();
+        fs::write(sandbox.path(dir).join("tree").join(dir), kept).unwrap();
+    }
+    sandbox.succeed(["mkdir", "vol:/dir", "vol:/moved"]);
+    sandbox.fail(1, &["vol:/dir/x", "earlier source"], ["cp", "a/x", "b/x", "vol:/dir"]);
+    sandbox.succeed(["cp", "-n", "a/x", "b/x", "vol:/dir"]);
+    // The first source is missing, so nothing is lost. Directories with one name are merged.
+    sandbox.fail(3, &["none/x"], ["cp", "none/x", "a/x", "vol:/dir"]);
+    sandbox.succeed(["cp", "-r", "a/tree", "b/tree", "vol:/dir"]);
+    assert_eq!(sandbox.succeed(["ls", "vol:/dir/tree"]), "a\nb\n");
+    assert_eq!(sandbox.succeed(["cat", "vol:/dir/x"]), "of a");
+    sandbox.succeed(["cp", "-r", "a", "b", "vol:/"]);
+    sandbox.fail(1, &["vol:/moved/x", "earlier source"], ["mv", "vol:/a/x", "vol:/b/x", "vol:/moved"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/moved/x", "vol:/b/x"]), "of aof b");
+    sandbox.fail(1, &["vol:/x", "earlier source"], ["mv", "a/x", "b/x", "vol:/"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/x"]), "of a");
+    assert!(sandbox.path("b/x").exists());
+}
+
+#[test]
+fn regression_move_to_another_name_of_a_file_removes_the_first_name() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("one"), "one").unwrap();
+    fs::hard_link(sandbox.path("one"), sandbox.path("two")).unwrap();
+    sandbox.succeed(["import", ".", "vol:/all"]);
+    for base in ["vol:/all/", "./"] {
+        let [one, two] = ["one", "two"].map(|name| format!("{base}{name}"));
+        sandbox.succeed(["mv", "-n", &one, &two]);
+        sandbox.fail(1, &["same file"], ["mv", &one, &one]);
+        sandbox.fail(1, &["same file"], ["mv", &one, base]);
+        let told = sandbox.succeed(["mv", "-v", &one, &two]);
+        assert_eq!(told, format!("renamed '{one}' -> '{two}'\n"));
+    }
+    assert_eq!(sandbox.succeed(["ls", "vol:/all"]), "two\n");
+    assert!(!sandbox.path("one").exists() && fs::read(sandbox.path("two")).unwrap() == b"one");
+}
+
 /// Returns the field `incompat` of the superblock.
 fn incompatible_features(sandbox: &Sandbox) -> u64 {
     let mut bytes = [0; 8];

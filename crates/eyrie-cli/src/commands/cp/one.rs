@@ -129,8 +129,8 @@ pub(in crate::commands) fn existing(to: &Endpoint) -> Result<Option<Stat>> {
     }
 }
 
-/// Fails unless `from` may replace `to`, which has the attributes `there`. Neither may be a directory, and
-/// their paths must not be the same path of one file system.
+/// Fails unless `from` may replace `to`, which has the attributes `there`. Neither may be a directory, their
+/// paths must not be the same path of one file system, and `to` must not come from an earlier source.
 fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) -> Result<()> {
     if stat.is_dir() || there.is_dir() {
         let why = match (stat.is_dir(), there.is_dir()) {
@@ -142,7 +142,7 @@ fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) 
     if from.path == to.path && is_same_file(from, stat, to)? {
         return Err(Failure::new("cannot copy", from.shown(), "this is the same file"));
     }
-    Ok(())
+    to.refuse_made("cannot copy to")
 }
 
 /// Replaces the file `to` by a copy of `from`. The copy is made under a temporary name in the same directory,
