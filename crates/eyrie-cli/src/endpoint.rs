@@ -131,7 +131,7 @@ impl Endpoint {
     }
 
     /// Returns the attributes of the file that the path leads to.
-    fn stat(&self) -> eyrie::Result<Stat> {
+    pub fn stat(&self) -> eyrie::Result<Stat> {
         self.stat_at(&self.path)
     }
 
@@ -212,6 +212,11 @@ impl Endpoint {
                 files.engine().sync().map_err(|error| eyrie::Error::from_engine(error, "sync"))
             }
         }
+    }
+
+    /// Returns true if the path is one of the host.
+    pub fn is_on_host(&self) -> bool {
+        self.storage.is_none()
     }
 
     /// Returns true if both endpoints are on the host, or in the same volume.

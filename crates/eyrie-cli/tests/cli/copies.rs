@@ -1,8 +1,9 @@
 //! Tests of `cp` and `mv` with the flags of the GNU commands.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::Sandbox;
@@ -219,6 +220,24 @@ fn regression_move_to_another_name_of_a_file_removes_the_first_name() {
     }
     assert_eq!(sandbox.succeed(["ls", "vol:/all"]), "two\n");
     assert!(!sandbox.path("one").exists() && fs::read(sandbox.path("two")).unwrap() == b"one");
+}
+
+#[test]
+fn regression_file_does_not_replace_a_pipe_of_the_host() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("file"), "file").unwrap();
+    sandbox.succeed(["cp", "file", "vol:/file"]);
+    assert!(Command::new("mkfifo").arg(sandbox.path("pipe")).status().unwrap().success());
+    std::os::unix::fs::symlink("pipe", sandbox.path("link")).unwrap();
+    for target in ["pipe", "link"] {
+        sandbox.fail(1, &[target, "it is a fifo"], ["cp", "vol:/file", target]);
+        sandbox.fail(1, &[target, "it is a fifo"], ["cp", "-f", "file", target]);
+        sandbox.succeed(["cp", "-n", "vol:/file", target]);
+        assert!(fs::metadata(sandbox.path(target)).unwrap().file_type().is_fifo());
+    }
+    // As with cp -a, a pipe replaces a pipe.
+    sandbox.succeed(["cp", "pipe", "vol:/pipe"]);
+    sandbox.succeed(["cp", "vol:/pipe", "pipe"]);
 }
 
 /// Returns the field `incompat` of the superblock.
