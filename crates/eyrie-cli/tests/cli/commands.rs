@@ -294,6 +294,28 @@ fn tour_refuses_a_volume_inside_its_directory() {
 }
 
 #[test]
+fn regression_tour_without_a_reader_names_its_volume() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    let tour = |flags: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = sandbox.command(["tour", "tree", "--volume", "vol", "--seconds", "1"]);
+        let output = command.args(flags).stdout(writer).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(tour(&["--remove"]), "");
+    assert!(!sandbox.path("vol").exists());
+    for flags in [&[][..], &["--json"]] {
+        let line = tour(flags);
+        assert!(line.lines().count() == 1 && line.contains(": vol: the volume stays"), "{line}");
+        sandbox.succeed(["fsck", "vol"]);
+        fs::remove_dir_all(sandbox.path("vol")).unwrap();
+    }
+}
+
+#[test]
 fn tour_verifies_and_measures() {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path("tree")).unwrap();
