@@ -229,13 +229,16 @@ impl Endpoint {
     }
 }
 
-/// Returns the last component of the path `source`. A copy into a directory gets this name.
+/// Returns the last component of the path `source`. A copy into a directory gets this name. `dir/.` has none:
+/// cp(1) copies its entries into the target, and not the directory itself.
 fn base(source: &Place) -> Result<&OsStr> {
     let path = match source {
         Place::Host(path) => path,
         Place::Inside(inside) => &inside.path,
     };
-    path.file_name().ok_or_else(|| {
+    // `file_name` leaves out a dot at the end of a path.
+    let ends_with_dot = path.to_string_lossy().trim_end_matches('/').ends_with("/.");
+    path.file_name().filter(|_| !ends_with_dot).ok_or_else(|| {
         Failure::new("the source has no name of its own", source, "add the name of the copy to the target")
     })
 }

@@ -144,6 +144,10 @@ fn cp_and_mv_continue_after_sources_that_cannot_be_opened() {
         fs::write(sandbox.path(name), name).unwrap();
     }
     sandbox.fail(1, &["no name of its own: vol:/"], ["cp", "-r", "vol:/", "one", "dir/"]);
+    // cp(1) would copy the entries of the directory, and not make `vol:/dir`.
+    for source in ["dir/.", "./dir/.//", "dir/.."] {
+        sandbox.fail(1, &["no name of its own: ", source], ["cp", "-r", source, "vol:/"]);
+    }
     let output = sandbox.run(["cp", "none:/x", "one", "vol:/y", "two", "vol:/"]);
     let lines = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), lines.lines().count()), (Some(3), 2), "{lines}");
