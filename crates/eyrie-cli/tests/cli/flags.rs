@@ -46,6 +46,22 @@ fn chattr_sets_flags_that_lsattr_shows() {
 }
 
 #[test]
+fn regression_rm_names_the_file_that_stays_and_goes_on() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_volume("64M");
+    for flags in [&["-r"][..], &["-rf"]] {
+        sandbox.succeed(["mkdir", "-p", "vol:/tree/a", "vol:/tree/z"]);
+        sandbox.succeed(["touch", "vol:/tree/a/file", "vol:/tree/m", "vol:/tree/z/file"]);
+        sandbox.succeed(["chattr", "+i", "vol:/tree/m"]);
+        sandbox.fail(1, &["vol:/tree/m", "not permitted"], ["rm"].iter().chain(flags).chain(&["vol:/tree"]));
+        assert_eq!(sandbox.succeed(["ls", "vol:/tree"]), "m\n");
+        sandbox.succeed(["chattr", "-i", "vol:/tree/m"]);
+    }
+}
+
+#[test]
 fn archives_keep_flags_and_copies_have_none() {
     if !is_root() {
         return;
