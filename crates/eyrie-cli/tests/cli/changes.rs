@@ -75,6 +75,8 @@ fn truncate_sets_sizes() {
     sandbox.succeed(["truncate", "-c", "-s", "5", "vol:/none"]);
     assert_eq!(sandbox.succeed(["ls", "vol:/"]), "a\nb\n");
     sandbox.fail(2, &["1X", "4G"], ["truncate", "-s", "1X", "vol:/a"]);
+    sandbox.succeed(["truncate", "-s", "9223372036854775807", "vol:/a"]);
+    assert_eq!(size("vol:/a"), i64::MAX as u64);
     fs::write(sandbox.path("host"), "12345").unwrap();
     sandbox.succeed(["truncate", "-r", "host", "vol:/a", "vol:/c"]);
     assert_eq!((size("vol:/a"), size("vol:/c")), (5, 5));
