@@ -294,6 +294,17 @@ fn tour_refuses_a_volume_inside_its_directory() {
 }
 
 #[test]
+fn regression_tour_of_huge_sparse_files_has_no_room() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    for name in ["one", "two"] {
+        let file = fs::File::create(sandbox.path("tree").join(name)).unwrap();
+        file.set_len(i64::MAX as u64).unwrap();
+    }
+    sandbox.fail(1, &["not enough room", "name a smaller directory"], ["tour", "tree"]);
+}
+
+#[test]
 fn regression_tour_without_a_reader_names_its_volume() {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path("tree")).unwrap();
