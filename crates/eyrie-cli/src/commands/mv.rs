@@ -101,12 +101,22 @@ fn rename(from: &Endpoint, to: &Endpoint, no_clobber: bool) -> Result<bool> {
         Err(error) => {
             let is_of_kinds =
                 matches!(error.errno(), Errno::ISDIR | Errno::NOTDIR | Errno::EXIST | Errno::NOTEMPTY);
-            let of_kinds = is_of_kinds.then(|| reason_of_refusal(from, to)).flatten();
-            let why = of_kinds.unwrap_or_else(|| reason(&error));
+            let known = match error.errno() {
+                Errno::INVAL => reason_of_cycle(from, to),
+                _ if is_of_kinds => reason_of_refusal(from, to),
+                _ => None,
+            };
+            let why = known.unwrap_or_else(|| reason(&error));
             Err(Failure::of_errno(error.errno(), "cannot move", place(), why))
         }
         Ok(()) => Ok(true),
     }
+}
+
+/// Returns the reason why a rename failed, if the new name is inside the directory that it moves.
+fn reason_of_cycle(from: &Endpoint, to: &Endpoint) -> Option<String> {
+    let source = from.lstat().ok().filter(Stat::is_dir)?;
+    to.is_below(&source).ok()?.then(|| format!("{} is inside it", to.shown()))
 }
 
 /// Returns the reason why a rename failed, if one of the two files is a directory and the other is not.
