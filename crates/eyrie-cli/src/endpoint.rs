@@ -1,7 +1,7 @@
 //! The two ends of a copy, a move or a comparison. Each end is a path on the host or in a volume, with the
 //! calls that `cp`, `mv` and `diff` need.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -78,11 +78,11 @@ impl Endpoint {
     }
 
     /// Returns the place of this volume's storage below `source`, which is a path of the host. The result
-    /// begins with the path of `source`. Returns `None` if the storage is elsewhere, or if `source` is a
-    /// symbolic link, which is copied and not followed.
+    /// begins with the path of `source`. Returns `None` if the storage is elsewhere, or if `source` is not a
+    /// directory. A symbolic link is copied, and not followed.
     pub fn storage_below(&self, source: &Endpoint) -> Option<PathBuf> {
         let storage = self.storage.as_ref().filter(|_| source.storage.is_none())?;
-        if source.lstat().ok()?.is_symlink() {
+        if !source.lstat().ok()?.is_dir() {
             return None;
         }
         Some(join(&source.path, storage.strip_prefix(source.path.canonicalize().ok()?).ok()?))
@@ -378,7 +378,7 @@ pub fn for_each_source(
             return Err(Failure::usage("not a directory", end.shown(), "several sources need a directory"));
         }
         let mut failures = Failures::default();
-        let mut made = HashSet::new();
+        let mut made = HashMap::new();
         for source in sources {
             interrupt::check(command)?;
             let copied = Endpoint::new(source, volumes).and_then(|from| {
@@ -387,10 +387,16 @@ pub fn for_each_source(
                     return work(&from, &end);
                 }
                 let name = base(source)?;
-                let to = Endpoint { made: made.contains(name), ..end.child(name) };
+                let place = (from.storage.clone(), from.path.clone());
+                let earlier = made.get(name);
+                // A source that is named twice has its copy already. After a move it no longer exists.
+                if earlier == Some(&place) && from.lstat().is_ok() {
+                    return Ok(());
+                }
+                let to = Endpoint { made: earlier.is_some(), ..end.child(name) };
                 Endpoint::refuse_storage(&from, &to, command)?;
                 work(&from, &to)?;
-                made.insert(name);
+                made.insert(name, place);
                 Ok(())
             });
             failures.add(copied)?;

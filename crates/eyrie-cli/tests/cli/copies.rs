@@ -195,6 +195,7 @@ fn regression_second_source_of_one_name_does_not_replace_the_first() {
     sandbox.succeed(["mkdir", "vol:/dir", "vol:/moved"]);
     sandbox.fail(1, &["vol:/dir/x", "earlier source"], ["cp", "a/x", "b/x", "vol:/dir"]);
     sandbox.succeed(["cp", "-n", "a/x", "b/x", "vol:/dir"]);
+    sandbox.succeed(["cp", "a/x", "./a/x", "vol:/dir"]);
     // The first source is missing, so nothing is lost. Directories with one name are merged.
     sandbox.fail(3, &["none/x"], ["cp", "none/x", "a/x", "vol:/dir"]);
     sandbox.succeed(["cp", "-r", "a/tree", "b/tree", "vol:/dir"]);

@@ -101,7 +101,8 @@ fn refuse_special(from: &Endpoint, to: &Endpoint) -> Result<()> {
         Ok(there)
             if to.is_on_host() && is_special(there.kind) && from.lstat().is_ok_and(|stat| stat.is_file()) =>
         {
-            let why = format!("it is a {}: `eyrie cat` can write to it", text::kind_name(there.kind));
+            let kind = text::kind_name(there.kind);
+            let why = format!("it is a {kind}, which a copy would replace: `eyrie cp FILE -` prints a file");
             Err(Failure::new("cannot copy to", to.shown(), why))
         }
         _ => Ok(()),
