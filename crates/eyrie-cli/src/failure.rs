@@ -7,10 +7,12 @@ use std::io::{self, Write};
 
 use eyrie::{CloseError, Errno};
 
-use crate::{interrupt, text};
+use crate::text;
 
 /// Exit status if a file, a volume or a key that the arguments name does not exist.
 const NOT_FOUND: u8 = 3;
+/// Exit status after an interrupt.
+pub const INTERRUPTED: u8 = 130;
 
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -176,7 +178,7 @@ impl Failures {
 fn joined(one: u8, other: u8) -> u8 {
     match (one, other) {
         (0, status) | (status, 0) => status,
-        (interrupt::STATUS, _) | (_, interrupt::STATUS) => interrupt::STATUS,
+        (INTERRUPTED, _) | (_, INTERRUPTED) => INTERRUPTED,
         (one, other) if one == other => one,
         _ => 1,
     }
