@@ -257,6 +257,9 @@ fn closed_pipe_keeps_the_status_of_a_missing_file() {
 fn damage_is_in_the_status_of_a_scrub_without_output() {
     let sandbox = Sandbox::new();
     sandbox.succeed(["mkfs", "vol", "--size", "64M", "--medium", "paged", "--checksums"]);
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = sandbox.command(["scrub", "vol"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(8), "the report of a sound volume is lost: {output:?}");
     fs::create_dir(sandbox.path("tree")).unwrap();
     for number in 0..400 {
         let name = format!("{number:0>240}");
