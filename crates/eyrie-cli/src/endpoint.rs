@@ -28,9 +28,9 @@ pub struct Endpoint {
     file_system: Rc<FileSystem>,
     /// The path, which is absolute.
     pub path: PathBuf,
-    /// The path as the command line has it.
+    /// The place as the command line has it, with the bytes of its names.
     given: PathBuf,
-    /// The prefix of printed paths: the name of the volume, or empty for the host.
+    /// The prefix of printed paths of the file system: the name of the volume, or empty for the host.
     prefix: String,
     /// The real path of the volume on the host. `None` for a path of the host.
     storage: Option<PathBuf>,
@@ -55,14 +55,14 @@ impl Endpoint {
                 let file_system = Rc::new(FileSystem::Volume(volume, files));
                 let path = inside.path.clone();
                 let storage = Some(real(&inside.volume));
-                Ok(Endpoint { file_system, given: path.clone(), path, prefix, storage, made: false })
+                Ok(Endpoint { file_system, given: inside.to_path(), path, prefix, storage, made: false })
             }
         }
     }
 
     /// Returns the place in the form in which a command line names it.
     pub fn shown(&self) -> String {
-        format!("{}{}", self.prefix, text::path(&self.given))
+        text::path(&self.given)
     }
 
     /// Returns the endpoint of the entry `name` of this directory.
@@ -273,9 +273,9 @@ impl BetweenFileSystems for CopyTree<'_> {
         D: PosixClones + Clone + Sync + Send + 'static,
     {
         let Self { from, to, path, reflink, verbose } = self;
-        let pairs = || Style::Pairs { root: (*path).to_owned(), to: PathBuf::from(to.shown()) };
+        let pairs = || Style::Pairs { root: (*path).to_owned(), to: to.given.clone() };
         let style = if *verbose { pairs() } else { Style::Bar };
-        let reporter = &Reporter::new(Path::new(&from.shown()), to.prefix.clone(), "copy", style);
+        let reporter = &Reporter::new(&from.given, to.prefix.clone(), "copy", style);
         // If the volume lies below the copied directory, the copy must not copy the volume into itself.
         let itself = to.storage_below(from);
         let (except, reflink) = (itself.as_deref(), *reflink);
@@ -298,7 +298,7 @@ impl BetweenFileSystems for CopyAttributes<'_> {
         D: PosixClones + Clone + Sync + Send + 'static,
     {
         let Self { from, to } = self;
-        let reporter = &Reporter::new(Path::new(&from.shown()), to.prefix.clone(), "copy", Style::Bar);
+        let reporter = &Reporter::new(&from.given, to.prefix.clone(), "copy", Style::Bar);
         let to = &to.path;
         let (except, reflink) = (None, Reflink::Never);
         let job = Job { source, from: &from.path, target, to, except, reflink, reporter };

@@ -131,6 +131,10 @@ fn cp_prints_pairs_and_continues() {
     let told = sandbox.succeed(["cp", "-rv", "dir", "vol:/new"]);
     assert_eq!(told, "'dir/file' -> 'vol:/new/file'\n'dir' -> 'vol:/new'\n");
     assert_eq!(sandbox.succeed(["cp", "-v", "vol:/one", "two"]), "'vol:/one' -> 'two'\n");
+    // A name is escaped once.
+    fs::write(sandbox.path("back\\slash"), "").unwrap();
+    let told = r"'back\\slash' -> 'vol:/back\\slash'";
+    assert_eq!(sandbox.succeed(["cp", "-v", r"back\slash", "vol:/"]).trim_end(), told);
     let output = sandbox.run(["cp", "missing", "two", "vol:/"]);
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(sandbox.succeed(["cat", "vol:/two"]), "one");
