@@ -1,6 +1,8 @@
 //! Tests of `chattr` and `lsattr`.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 
 use crate::Sandbox;
 
@@ -23,6 +25,12 @@ fn chattr_sets_flags_that_lsattr_shows() {
     let output = sandbox.run(["lsattr", "--json", "vol:/none", "vol:/dir/file"]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), &json[0]["place"]), (Some(3), &"vol:/dir/file".into()));
+    let place = OsStr::from_bytes(b"vol:/dir/\xfe\\");
+    sandbox.succeed([OsStr::new("touch"), place]);
+    let json = sandbox.succeed([OsStr::new("lsattr"), OsStr::new("--json"), place]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["place_hex"], "766f6c3a2f6469722ffe5c");
+    sandbox.succeed([OsStr::new("rm"), place]);
     sandbox.fail(2, &["+x", "i and a"], ["chattr", "+x", "vol:/dir"]);
     sandbox.fail(3, &["vol:/none"], ["chattr", "+i", "vol:/none"]);
     if !is_root() {
