@@ -20,8 +20,8 @@ pub fn named_file(argument: Option<PathBuf>) -> Option<PathBuf> {
     argument.filter(|file| file.as_os_str() != "-")
 }
 
-/// Returns the bytes of an argument. Without an argument, or with `-`, reads the bytes from standard input, but
-/// at most one byte more than `max_bytes`. This byte shows that the value is too long.
+/// Returns the bytes of an argument. Without an argument, or with `-`, reads the bytes from standard input,
+/// but at most one byte more than `max_bytes`. This byte shows that the value is too long.
 ///
 /// # Errors
 /// Fails if standard input cannot be read.
