@@ -1,6 +1,7 @@
 //! The two ends of a copy, a move or a comparison. Each end is a path on the host or in a volume, with the
 //! calls that `cp`, `mv` and `diff` need.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -10,7 +11,8 @@ use eyrie::{Credentials, Engine, Files, Host, Posix, PosixClones, PosixExt, Rena
 use crate::copy::{Job, Reflink, Reporter, Style, Tally, copy_tree};
 use crate::failure::{Failure, Failures, Result};
 use crate::opened::{OpenVolumes, with_volumes};
-use crate::place::Place;
+use crate::place::{Place, join, real};
+use crate::transfer::refuse_own_storage;
 use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
 
@@ -26,10 +28,14 @@ pub struct Endpoint {
     file_system: Rc<FileSystem>,
     /// The path, which is absolute.
     pub path: PathBuf,
-    /// The path as the command line has it.
+    /// The place as the command line has it, with the bytes of its names.
     given: PathBuf,
-    /// The prefix of printed paths: the name of the volume, or empty for the host.
+    /// The prefix of printed paths of the file system: the name of the volume, or empty for the host.
     prefix: String,
+    /// The real path of the volume on the host. `None` for a path of the host.
+    storage: Option<PathBuf>,
+    /// True if this command has made the file from an earlier source.
+    made: bool,
 }
 
 impl Endpoint {
@@ -38,7 +44,8 @@ impl Endpoint {
             Place::Host(path) => {
                 let (host, absolute) = volumes::host(path)?;
                 let file_system = Rc::new(FileSystem::Host(host));
-                Ok(Endpoint { file_system, path: absolute, given: path.clone(), prefix: String::new() })
+                let (given, prefix) = (path.clone(), String::new());
+                Ok(Endpoint { file_system, path: absolute, given, prefix, storage: None, made: false })
             }
             Place::Inside(inside) => {
                 let (volume, opened) = volumes.get(&inside.volume)?;
@@ -47,14 +54,15 @@ impl Endpoint {
                 let prefix = format!("{}:", text::path(&inside.volume));
                 let file_system = Rc::new(FileSystem::Volume(volume, files));
                 let path = inside.path.clone();
-                Ok(Endpoint { file_system, given: path.clone(), path, prefix })
+                let storage = Some(real(&inside.volume));
+                Ok(Endpoint { file_system, given: inside.to_path(), path, prefix, storage, made: false })
             }
         }
     }
 
     /// Returns the place in the form in which a command line names it.
     pub fn shown(&self) -> String {
-        format!("{}{}", self.prefix, text::path(&self.given))
+        text::path(&self.given)
     }
 
     /// Returns the endpoint of the entry `name` of this directory.
@@ -64,6 +72,48 @@ impl Endpoint {
             path: self.path.join(name),
             given: self.given.join(name),
             prefix: self.prefix.clone(),
+            storage: self.storage.clone(),
+            made: false,
+        }
+    }
+
+    /// Returns the place of this volume's storage below `source`, which is a path of the host. The result
+    /// begins with the path of `source`. Returns `None` if the storage is elsewhere, or if `source` is not a
+    /// directory. A symbolic link is copied, and not followed.
+    pub fn storage_below(&self, source: &Endpoint) -> Option<PathBuf> {
+        let storage = self.storage.as_ref().filter(|_| source.storage.is_none())?;
+        if !source.lstat().ok()?.is_dir() {
+            return None;
+        }
+        Some(join(&source.path, storage.strip_prefix(source.path.canonicalize().ok()?).ok()?))
+    }
+
+    /// Returns true if this is the host's directory or device with the storage of the volume `other`.
+    pub fn is_storage_of(&self, other: &Endpoint) -> bool {
+        let storage = other.storage.as_ref().filter(|_| self.storage.is_none());
+        // Only a path with the same name can be the real path, so most paths need no system call.
+        storage.is_some_and(|storage| {
+            self.path.file_name() == storage.file_name() && real(&self.path) == *storage
+        })
+    }
+
+    /// Fails if this file was made from an earlier source with the same name. A further source must not
+    /// replace it, because a move would then destroy the first one.
+    pub fn refuse_made(&self, what: &str) -> Result<()> {
+        let why = "an earlier source of this command has this name: give it another name";
+        if self.made { Err(Failure::new(what, self.shown(), why)) } else { Ok(()) }
+    }
+
+    /// Fails if one of the two ends is in the storage of the volume at the other end.
+    fn refuse_storage(from: &Endpoint, to: &Endpoint, command: &str) -> Result<()> {
+        let is_link = from.lstat().is_ok_and(|stat| stat.is_symlink());
+        match (&from.storage, &to.storage) {
+            (None, Some(storage)) if !is_link && real(&from.path).starts_with(storage) => {
+                let why = "this is the storage of the target";
+                Err(Failure::new(format_args!("cannot {command}"), from.shown(), why))
+            }
+            (Some(storage), None) => refuse_own_storage(storage, &to.path, &format!("cannot {command} to")),
+            _ => Ok(()),
         }
     }
 
@@ -81,10 +131,15 @@ impl Endpoint {
     }
 
     /// Returns the attributes of the file that the path leads to.
-    fn stat(&self) -> eyrie::Result<Stat> {
+    pub fn stat(&self) -> eyrie::Result<Stat> {
+        self.stat_at(&self.path)
+    }
+
+    /// Returns the attributes of the file to which a path of this file system leads.
+    fn stat_at(&self, path: &Path) -> eyrie::Result<Stat> {
         match &*self.file_system {
-            FileSystem::Host(host) => host.stat((&self.path).into()),
-            FileSystem::Volume(_, files) => files.stat((&self.path).into()),
+            FileSystem::Host(host) => host.stat(path.into()),
+            FileSystem::Volume(_, files) => files.stat(path.into()),
         }
     }
 
@@ -113,6 +168,15 @@ impl Endpoint {
             FileSystem::Host(host) => is_below(host, &self.path, directory),
             FileSystem::Volume(_, files) => is_below(files, &self.path, directory),
         }
+    }
+
+    /// Returns true if both paths are one name of one file, and false if they are two names of it. The file
+    /// systems must be the same.
+    pub fn is_same_name(&self, other: &Endpoint) -> eyrie::Result<bool> {
+        let (Some(one), Some(two)) = (self.path.parent(), other.path.parent()) else { return Ok(true) };
+        let (one, two) = (self.stat_at(one)?, other.stat_at(two)?);
+        let is_same_directory = (one.file_system, one.inode) == (two.file_system, two.inode);
+        Ok(is_same_directory && self.path.file_name() == other.path.file_name())
     }
 
     /// Renames an entry of this file system.
@@ -150,6 +214,11 @@ impl Endpoint {
         }
     }
 
+    /// Returns true if the path is one of the host.
+    pub fn is_on_host(&self) -> bool {
+        self.storage.is_none()
+    }
+
     /// Returns true if both endpoints are on the host, or in the same volume.
     pub fn shares_file_system(&self, other: &Endpoint) -> bool {
         match (&*self.file_system, &*other.file_system) {
@@ -160,13 +229,16 @@ impl Endpoint {
     }
 }
 
-/// Returns the last component of the path `source`. A copy into a directory gets this name.
+/// Returns the last component of the path `source`. A copy into a directory gets this name. `dir/.` has none:
+/// cp(1) copies its entries into the target, and not the directory itself.
 fn base(source: &Place) -> Result<&OsStr> {
     let path = match source {
         Place::Host(path) => path,
         Place::Inside(inside) => &inside.path,
     };
-    path.file_name().ok_or_else(|| {
+    // `file_name` leaves out a dot at the end of a path.
+    let ends_with_dot = path.to_string_lossy().trim_end_matches('/').ends_with("/.");
+    path.file_name().filter(|_| !ends_with_dot).ok_or_else(|| {
         Failure::new("the source has no name of its own", source, "add the name of the copy to the target")
     })
 }
@@ -201,10 +273,12 @@ impl BetweenFileSystems for CopyTree<'_> {
         D: PosixClones + Clone + Sync + Send + 'static,
     {
         let Self { from, to, path, reflink, verbose } = self;
-        let pairs = || Style::Pairs { root: (*path).to_owned(), to: PathBuf::from(to.shown()) };
+        let pairs = || Style::Pairs { root: (*path).to_owned(), to: to.given.clone() };
         let style = if *verbose { pairs() } else { Style::Bar };
-        let reporter = &Reporter::new(Path::new(&from.shown()), to.prefix.clone(), "copy", style);
-        let (except, reflink) = (None, *reflink);
+        let reporter = &Reporter::new(&from.given, to.prefix.clone(), "copy", style);
+        // If the volume lies below the copied directory, the copy must not copy the volume into itself.
+        let itself = to.storage_below(from);
+        let (except, reflink) = (itself.as_deref(), *reflink);
         copy_tree(&Job { source, from: &from.path, target, to: path, except, reflink, reporter })
     }
 }
@@ -224,7 +298,7 @@ impl BetweenFileSystems for CopyAttributes<'_> {
         D: PosixClones + Clone + Sync + Send + 'static,
     {
         let Self { from, to } = self;
-        let reporter = &Reporter::new(Path::new(&from.shown()), to.prefix.clone(), "copy", Style::Bar);
+        let reporter = &Reporter::new(&from.given, to.prefix.clone(), "copy", Style::Bar);
         let to = &to.path;
         let (except, reflink) = (None, Reflink::Never);
         let job = Job { source, from: &from.path, target, to, except, reflink, reporter };
@@ -304,10 +378,26 @@ pub fn for_each_source(
             return Err(Failure::usage("not a directory", end.shown(), "several sources need a directory"));
         }
         let mut failures = Failures::default();
+        let mut made = HashMap::new();
         for source in sources {
             interrupt::check(command)?;
             let copied = Endpoint::new(source, volumes).and_then(|from| {
-                if is_directory() { work(&from, &end.child(base(source)?)) } else { work(&from, &end) }
+                if !is_directory() {
+                    Endpoint::refuse_storage(&from, &end, command)?;
+                    return work(&from, &end);
+                }
+                let name = base(source)?;
+                let place = (from.storage.clone(), from.path.clone());
+                let earlier = made.get(name);
+                // A source that is named twice has its copy already. After a move it no longer exists.
+                if earlier == Some(&place) && from.lstat().is_ok() {
+                    return Ok(());
+                }
+                let to = Endpoint { made: earlier.is_some(), ..end.child(name) };
+                Endpoint::refuse_storage(&from, &to, command)?;
+                work(&from, &to)?;
+                made.insert(name, place);
+                Ok(())
             });
             failures.add(copied)?;
         }

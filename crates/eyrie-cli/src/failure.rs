@@ -11,6 +11,8 @@ use crate::text;
 
 /// Exit status if a file, a volume or a key that the arguments name does not exist.
 const NOT_FOUND: u8 = 3;
+/// Exit status after an interrupt.
+pub const INTERRUPTED: u8 = 130;
 
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -137,26 +139,30 @@ impl Failures {
     /// Prints the failure of one argument.
     ///
     /// # Errors
-    /// Returns the failure if it ends the command. If its status is 0, as after a closed pipe, it gets the
-    /// status of the earlier failures.
+    /// Returns the failure if it ends the command, as [`Failures::ended_by`] does.
     pub fn add(&mut self, result: Result<()>) -> Result<()> {
         match result {
-            Err(failure) if failure.ends => {
-                let status = if failure.status == 0 { self.status.unwrap_or(0) } else { failure.status };
-                Err(failure.with_status(status))
-            }
+            Err(failure) if failure.ends => Err(self.ended_by(failure)),
             Err(failure) => {
-                if !failure.text.is_empty() {
-                    print_error(&failure.text);
-                }
-                self.status = Some(match self.status {
-                    Some(status) if status != failure.status => 1,
-                    _ => failure.status,
-                });
+                let status = joined(self.status.unwrap_or(0), failure.status);
+                print_failure(Err(failure));
+                self.status = Some(status);
                 Ok(())
             }
             Ok(()) => Ok(()),
         }
+    }
+
+    /// Returns the failure that ends the command. Its exit status is also that of the earlier failures, or 1
+    /// if they differ. After an interrupt it stays 130.
+    pub fn ended_by(&self, failure: Failure) -> Failure {
+        let status = joined(self.status.unwrap_or(0), failure.status);
+        failure.with_status(status)
+    }
+
+    /// Returns true if no argument has failed so far.
+    pub fn is_empty(&self) -> bool {
+        self.status.is_none()
     }
 
     /// Fails if an argument failed.
@@ -168,15 +174,31 @@ impl Failures {
     }
 }
 
-/// Joins the result of a command that has printed with that of its earlier work. After a closed pipe, the
-/// failure of the earlier work counts.
+/// Returns the exit status of a command that has failed with two statuses. 0 is that of a closed pipe.
+fn joined(one: u8, other: u8) -> u8 {
+    match (one, other) {
+        (0, status) | (status, 0) => status,
+        (INTERRUPTED, _) | (_, INTERRUPTED) => INTERRUPTED,
+        (one, other) if one == other => one,
+        _ => 1,
+    }
+}
+
+/// Joins the result of a command that has printed with that of its earlier work. If both failed, prints the
+/// failure of the earlier work. After a closed pipe, only this failure counts.
 ///
 /// # Errors
-/// The failure of `printed` unless its exit status is 0, or else that of `earlier`.
+/// The failure of `printed` unless its exit status is 0, or else that of `earlier`. If both failed and their
+/// statuses differ, the status is 1, or 130 after an interrupt.
 pub fn with_earlier(printed: Result<()>, earlier: Result<()>) -> Result<()> {
-    match printed {
-        Err(failure) if failure.status != 0 => Err(failure),
-        printed => earlier.and(printed),
+    match (printed, earlier) {
+        (Err(failure), Err(earlier)) if failure.status != 0 => {
+            let status = joined(failure.status, earlier.status);
+            print_failure(Err(earlier));
+            Err(failure.with_status(status))
+        }
+        (Err(failure), _) if failure.status != 0 => Err(failure),
+        (printed, earlier) => earlier.and(printed),
     }
 }
 
@@ -326,6 +348,19 @@ mod tests {
             failures.add(closed_pipe()).is_err_and(|failure| failure.ends && failure.status == NOT_FOUND)
         );
         assert_eq!(status(failures.add(Err(Failure::silent(130).ending()))), 130);
+    }
+
+    #[test]
+    fn status_of_nested_failures_is_that_of_all() {
+        let failed = |status: u8| Err(Failure::silent(status));
+        let ended = |earlier, last| {
+            let mut failures = Failures::default();
+            failures.add(failed(earlier)).unwrap();
+            status(failures.add(Err(Failure::silent(last).ending())))
+        };
+        assert_eq!((ended(1, 3), ended(3, 3), ended(3, 0), ended(1, 130)), (1, 3, 3, 130));
+        let both = |printed, earlier| status(with_earlier(failed(printed), failed(earlier)));
+        assert_eq!((both(3, 1), both(3, 3), both(0, 3), both(130, 1)), (1, 3, 3, 130));
     }
 
     #[test]

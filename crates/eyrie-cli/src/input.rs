@@ -20,19 +20,22 @@ pub fn named_file(argument: Option<PathBuf>) -> Option<PathBuf> {
     argument.filter(|file| file.as_os_str() != "-")
 }
 
-/// Returns the bytes of an argument. Without an argument, or with `-`, reads the bytes from standard input.
+/// Returns the bytes of an argument. Without an argument, or with `-`, reads the bytes from standard input,
+/// but at most one byte more than `max_bytes`. This byte shows that the value is too long.
 ///
 /// # Errors
 /// Fails if standard input cannot be read.
-pub fn value(argument: Option<OsString>) -> Result<Vec<u8>> {
+pub fn value(argument: Option<OsString>, max_bytes: usize) -> Result<Vec<u8>> {
     match argument {
         Some(argument) if argument != "-" => Ok(argument.into_vec()),
-        _ => {
-            let mut value = Vec::new();
-            io::stdin().lock().read_to_end(&mut value).doing("read", STANDARD_INPUT)?;
-            Ok(value)
-        }
+        _ => read_value(io::stdin().lock(), max_bytes).doing("read", STANDARD_INPUT),
     }
+}
+
+fn read_value(input: impl Read, max_bytes: usize) -> io::Result<Vec<u8>> {
+    let mut value = Vec::new();
+    input.take(max_bytes as u64 + 1).read_to_end(&mut value)?;
+    Ok(value)
 }
 
 /// Reads the script in the file `path` (`-` is standard input). Also returns its name for messages.
@@ -59,4 +62,15 @@ fn script_text(path: &Path) -> Result<(String, Vec<u8>)> {
     let file = File::open(path).doing("read the script", &name)?;
     file.take(most).read_to_end(&mut script).doing("read the script", &name)?;
     Ok((name, script))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regression_endless_value_ends_after_its_limit() {
+        assert_eq!(read_value(io::repeat(7), 10).unwrap(), [7; 11]);
+        assert_eq!(read_value(&b"short"[..], 10).unwrap(), b"short");
+    }
 }

@@ -3,12 +3,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, INTERRUPTED, Result};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// Exit status after an interrupt.
-pub const STATUS: u8 = 130;
+pub const STATUS: u8 = INTERRUPTED;
 
 /// Installs the handler. The first interrupt then only makes [`requested`] return true. The second ends the
 /// process.

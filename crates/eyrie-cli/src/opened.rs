@@ -72,7 +72,7 @@ impl OpenVolumes {
     ) -> Result<()> {
         let mut failures = Failures::default();
         for place in places {
-            let files = self.files(&place.volume)?;
+            let files = self.files(&place.volume).map_err(|failure| failures.ended_by(failure))?;
             failures.add(work(&files, place))?;
         }
         failures.finish()

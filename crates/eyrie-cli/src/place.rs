@@ -150,6 +150,14 @@ impl Inside {
         Inside { volume: self.volume.clone(), path: join(&self.path, name.as_ref()) }
     }
 
+    /// Returns `VOLUME:/path` with the bytes of its names, which a message has yet to escape.
+    pub fn to_path(&self) -> PathBuf {
+        let mut place = self.volume.clone().into_os_string();
+        place.push(":");
+        place.push(&self.path);
+        PathBuf::from(place)
+    }
+
     /// Makes this place the place of `name` under `base`, which is in the same volume. Allocates nothing
     /// unless the path becomes longer than all earlier paths of this place.
     pub fn move_to(&mut self, base: &Inside, name: &Path) {

@@ -11,6 +11,11 @@ const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 /// The message about a size that cannot be parsed.
 const SIZES: &str = "sizes are written like 4G, 512M or 1048576";
 
+/// The limit of [`parse_size`], above the size of every volume.
+const SIZE_LIMIT: u64 = 1 << 62;
+/// Maximum size of a file, in bytes.
+const FILE_MAX: u64 = i64::MAX.cast_unsigned();
+
 /// Formats `1536` as `1.5 KiB`.
 pub fn size(bytes: u64) -> String {
     let mut unit = 0;
@@ -51,7 +56,10 @@ pub fn short_size(bytes: u64) -> String {
 /// # Errors
 /// Fails with a message for the user.
 pub fn parse_size(argument: &str) -> Result<u64, String> {
-    parse_bytes(argument).and_then(|bytes| if bytes > 0 { Ok(bytes) } else { Err(SIZES.to_owned()) })
+    match parse_bytes(argument)? {
+        bytes @ 1..SIZE_LIMIT => Ok(bytes),
+        _ => Err(SIZES.to_owned()),
+    }
 }
 
 /// Works like [`parse_size`], for the memory for pages, which has a minimum size.
@@ -67,7 +75,7 @@ pub fn parse_memory(argument: &str) -> Result<u64, String> {
     }
 }
 
-/// Works like [`parse_size`], but also accepts 0.
+/// Works like [`parse_size`], but also accepts 0, and sizes up to that of the largest file.
 ///
 /// # Errors
 /// Fails with a message for the user.
@@ -87,7 +95,7 @@ pub fn parse_bytes(argument: &str) -> Result<u64, String> {
         Ok(whole) => whole.checked_mul(1 << shift),
         Err(_) => number.parse::<f64>().ok().map(|number| (number * scale) as u64),
     };
-    bytes.filter(|&bytes| bytes < 1 << 62).ok_or_else(|| SIZES.to_owned())
+    bytes.filter(|&bytes| bytes <= FILE_MAX).ok_or_else(|| SIZES.to_owned())
 }
 
 /// Formats `53353` as `53,353`.
@@ -237,6 +245,8 @@ mod tests {
         for wrong in ["", "0", "G", "4X", "-1", "99999999999999999999T", "1..2G"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }
+        assert_eq!(parse_bytes("9223372036854775807"), Ok(i64::MAX as u64));
+        assert!(parse_bytes("9223372036854775808").is_err() && parse_size("4611686018427387904").is_err());
         assert_eq!(size(1536), "1.5 KiB");
         assert_eq!(size(4 << 30), "4.0 GiB");
         assert_eq!(size((1 << 30) - 4096), "1.0 GiB");

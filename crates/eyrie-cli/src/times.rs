@@ -77,9 +77,10 @@ fn stamp_in(argument: &str, zone: &Zone, this_year: i16) -> Option<Time> {
         _ => return None,
     };
     let part = |at: usize| i8::try_from(number(&rest[at..at + 2])?).ok();
-    let second = i8::try_from(number(second)?).ok()?;
-    let civil = DateTime::new(year, part(0)?, part(2)?, part(4)?, part(6)?, second, 0).ok()?;
-    Some(Time::new(zone.0.to_timestamp(civil).ok()?.as_second(), 0))
+    // As in touch(1), second 60 is the second after 59.
+    let second = i8::try_from(number(second)?).ok().filter(|second| *second <= 60)?;
+    let civil = DateTime::new(year, part(0)?, part(2)?, part(4)?, part(6)?, second.min(59), 0).ok()?;
+    Some(Time::new(zone.0.to_timestamp(civil).ok()?.as_second() + i64::from(second == 60), 0))
 }
 
 /// Parses seconds with at most nine decimals.
@@ -181,12 +182,21 @@ mod tests {
             ("2611181206", 1_795_000_000 - 40),
             ("11181206", 1_795_000_000 - 40),
             ("6912312359.59", -3601),
+            ("6912312359.60", -3600),
             ("197001010100", 0),
         ] {
             assert_eq!(stamp_in(text, &zone, 2026), Some(Time::new(seconds, 0)), "{text}");
         }
-        let wrong =
-            ["", "1118120", "202613181206", "202611181206.4", "+2611181206", "20261118120é", "2611181206."];
+        let wrong = [
+            "",
+            "1118120",
+            "202613181206",
+            "202611181206.4",
+            "+2611181206",
+            "20261118120é",
+            "2611181206.",
+            "2611181206.61",
+        ];
         for wrong in wrong {
             assert_eq!(stamp_in(wrong, &zone, 2026), None, "{wrong}");
         }

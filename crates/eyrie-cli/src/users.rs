@@ -8,8 +8,8 @@ use std::fs;
 pub struct Names {
     users: Table,
     groups: Table,
-    /// The login group of each user.
-    login_groups: HashMap<u32, u32>,
+    /// The login group of each user name. Several names of one number may have different groups.
+    login_groups: HashMap<String, u32>,
 }
 
 /// Names and numbers. If several lines have the same name or number, the first is used, as in getpwuid(3).
@@ -53,7 +53,7 @@ impl Names {
             };
             names.users.add(name, uid);
             if let Some(gid) = number(fields.next()) {
-                names.login_groups.entry(uid).or_insert(gid);
+                names.login_groups.entry(name.to_owned()).or_insert(gid);
             }
         }
         for line in group.lines() {
@@ -85,9 +85,10 @@ impl Names {
         self.groups.number(group)
     }
 
-    /// Returns the login group of a user, if the user is known.
-    pub fn login_group(&self, uid: u32) -> Option<u32> {
-        self.login_groups.get(&uid).copied()
+    /// Returns the login group of the user with this name or number, if the user is known.
+    pub fn login_group(&self, user: &str) -> Option<u32> {
+        let of_number = || self.login_groups.get(self.users.names.get(&user.parse().ok()?)?);
+        self.login_groups.get(user).or_else(of_number).copied()
     }
 }
 
@@ -109,8 +110,8 @@ mod tests {
         assert_eq!((names.uid("eve"), names.uid("-1"), names.uid("4294967295")), (None, None, None));
         assert_eq!((names.gid("42"), names.gid("wheel")), (Some(9), Some(0)));
         assert_eq!(
-            (names.login_group(7), names.login_group(0), names.login_group(3)),
-            (Some(8), Some(0), None)
+            ["7", "ada", "root", "0", "toor", "3"].map(|user| names.login_group(user)),
+            [Some(8), Some(8), Some(0), Some(0), Some(9), None]
         );
     }
 }

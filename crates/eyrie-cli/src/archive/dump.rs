@@ -180,6 +180,7 @@ impl<W: Write> Dumper<W> {
         for run in runs {
             let mut offset = run.start;
             while offset < run.end {
+                CopyError::check_interrupt()?;
                 let room = usize::try_from(run.end - offset).unwrap_or(usize::MAX).min(CHUNK_BYTES);
                 self.buffer.resize(room.max(self.buffer.len()), 0);
                 let chunk = &mut self.buffer[..room];

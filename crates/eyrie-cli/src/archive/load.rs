@@ -123,9 +123,6 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
     fn members(&mut self, first: Option<NextMember>) -> Result<(), String> {
         let mut next = first;
         while let Some(member) = next {
-            if self.tree.progress.stopped() {
-                break;
-            }
             let (name, result) = match member {
                 NextMember::Member(member) => {
                     let result = self.enter(&member);
@@ -136,6 +133,10 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
             if let Err(error) = result {
                 let shown = name.strip_prefix(b"./").unwrap_or(&name);
                 self.tree.progress.failed(Path::new(OsStr::from_bytes(shown)), &error);
+            }
+            // Reading the next member would first read the rest of this one.
+            if self.tree.progress.stopped() {
+                break;
             }
             next = self.archive.next()?;
         }
@@ -301,6 +302,7 @@ fn fill<R: Read, D: Posix + Clone>(
     for run in runs {
         let mut offset = run.start;
         while offset < run.end {
+            CopyError::check_interrupt()?;
             let room = usize::try_from(run.end - offset).unwrap_or(usize::MAX).min(CHUNK_BYTES);
             buffer.resize(room.max(buffer.len()), 0);
             let chunk = &mut buffer[..room];

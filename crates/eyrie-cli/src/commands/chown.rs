@@ -76,7 +76,7 @@ impl Owner {
             }
             // As with GNU chown, `:` keeps the user and the group.
             (None, _) | (Some(""), None) => None,
-            (Some(""), Some(uid)) => known(names.login_group(uid), "login group of user", user)?,
+            (Some(""), Some(_)) => known(names.login_group(user), "login group of user", user)?,
             (Some(group), _) => known(names.gid(group), "group", group)?,
         };
         Ok(Owner { uid, gid })

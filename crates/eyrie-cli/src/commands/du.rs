@@ -86,7 +86,8 @@ pub fn run(mut arguments: DuArgs, output: &mut Output) -> Result<()> {
         let mut failures = Failures::default();
         for place in places {
             let inside = place.inside_or_root();
-            let (number, volume) = volumes.get(&inside.volume)?;
+            let opened = volumes.get(&inside.volume);
+            let (number, volume) = opened.map_err(|failure| failures.ended_by(failure))?;
             let files = volume.files(Credentials::of_process());
             failures.add(usage.count(&files, &inside, number))?;
         }
@@ -96,7 +97,7 @@ pub fn run(mut arguments: DuArgs, output: &mut Output) -> Result<()> {
         Err(failure) if failure.ends_command() => {
             with_earlier(Err(failure), usage.skipped.finish(SKIPPED, "du"))
         }
-        counted => counted.and(usage.finish()),
+        counted => with_earlier(counted, usage.finish()),
     }
 }
 

@@ -83,7 +83,7 @@ fn write_archive(inside: &Inside, file: Option<&Path>, style: Style, output: &mu
     volumes::with_volume(&inside.volume, Purpose::Read, |volume| {
         let source = volume.files(Credentials::of_process());
         let root = require_directory(&source, inside, "dump")?;
-        let reporter = Reporter::new(Path::new(&inside.to_string()), String::new(), "dump", style);
+        let reporter = Reporter::new(&inside.to_path(), String::new(), "dump", style);
         let progress = Progress::new(&reporter);
         match file {
             None => archive::dump(&source, &root, &mut *output, &progress),

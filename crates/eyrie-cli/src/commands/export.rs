@@ -50,7 +50,6 @@ pub fn run(arguments: ExportArgs, output: &mut Output) -> Result<()> {
     let tally = volumes::with_volume(&inside.volume, Purpose::Read, |volume| {
         let source = volume.files(Credentials::of_process());
         let from = require_directory(&source, &inside, "export")?;
-        let prefix = PathBuf::from(inside.to_string());
         copy_tree(&Job {
             source: &source,
             from: &from,
@@ -59,7 +58,7 @@ pub fn run(arguments: ExportArgs, output: &mut Output) -> Result<()> {
             except: None,
             reflink: Reflink::Never,
             reporter: &Reporter::new(
-                &prefix,
+                &inside.to_path(),
                 String::new(),
                 "export",
                 Style::of(arguments.verbose, arguments.quiet),

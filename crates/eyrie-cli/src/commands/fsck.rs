@@ -82,10 +82,7 @@ pub fn run(arguments: &FsckArgs, output: &mut Output) -> Result<()> {
     })?;
     let Some(repaired) = repaired else { return Ok(()) };
     // The exit status must tell that the volume is repaired, even if the report cannot be printed.
-    let printed = print_repaired(arguments, &repaired, output).and_then(|()| Ok(output.flush()?));
-    if let Err(failure) = printed {
-        print_error(&failure.to_string());
-    }
+    print_failure(print_repaired(arguments, &repaired, output).and_then(|()| Ok(output.flush()?)));
     Err(Failure::silent(REPAIRED))
 }
 

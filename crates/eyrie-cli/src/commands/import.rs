@@ -10,7 +10,7 @@ use crate::copy::{Job, Reflink, Reporter, Style, copy_tree};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
 use crate::place::Place;
-use crate::transfer::{Summary, refuse_existing};
+use crate::transfer::{Summary, refuse_existing, refuse_own_storage};
 use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
 
@@ -49,6 +49,7 @@ pub fn run(arguments: ImportArgs, output: &mut Output) -> Result<()> {
     if !from.is_dir() {
         return Err(Failure::new("cannot import", shown, "not a directory: copy files with `eyrie cp`"));
     }
+    refuse_own_storage(&inside.volume, &from, "cannot import")?;
     let (source, _) = volumes::host(&from)?;
     interrupt::install();
     let started = Instant::now();

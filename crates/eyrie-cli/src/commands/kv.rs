@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, Subcommand};
-use eyrie::{Condition, Credentials, Errno, KeyRange, Order, Outcome, Store};
+use eyrie::{Condition, Credentials, Errno, KeyRange, Order, Outcome, Store, VALUE_MAX};
 use serde_json::json;
 
 use crate::failure::{Doing, Failure, Result, reason};
@@ -97,7 +97,7 @@ pub fn run(arguments: KvArgs, output: &mut Output) -> Result<()> {
             Ok(())
         }
         KvCommand::Put { store, key, value, if_absent, if_present } => {
-            let value = input::value(value)?;
+            let value = input::value(value, VALUE_MAX)?;
             let condition = match (if_absent, if_present) {
                 (true, _) => Some(Condition::Absent),
                 (_, true) => Some(Condition::Present),

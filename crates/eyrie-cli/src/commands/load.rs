@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
@@ -49,19 +49,16 @@ pub struct LoadArgs {
 
 pub fn run(arguments: LoadArgs, output: &mut Output) -> Result<()> {
     let inside = arguments.to.inside()?;
-    let (input, from) = open_input(arguments.input)?;
+    let (input, mut source) = open_input(arguments.input)?;
+    let from = text::path(&source);
+    source.as_mut_os_string().push(":");
     interrupt::install();
     let started = Instant::now();
     let tally = volumes::with_volume(&inside.volume, Purpose::Change, |volume| {
         // The entries get the modes of the archive, so the umask does not apply.
         let target = volume.files(Credentials::of_process().with_umask(0));
         let prefix = format!("{}:", text::path(&inside.volume));
-        let reporter = Reporter::new(
-            Path::new(&format!("{from}:")),
-            prefix,
-            "load",
-            Style::of(arguments.verbose, arguments.quiet),
-        );
+        let reporter = Reporter::new(&source, prefix, "load", Style::of(arguments.verbose, arguments.quiet));
         archive::load(input, &from, &target, &inside.path, &reporter)
     })?;
     let summary = Summary {
@@ -75,16 +72,16 @@ pub fn run(arguments: LoadArgs, output: &mut Output) -> Result<()> {
 }
 
 /// Opens the input of an archive. Also returns the name of the input for messages.
-fn open_input(file: Option<PathBuf>) -> Result<(Box<dyn Read>, String)> {
+fn open_input(file: Option<PathBuf>) -> Result<(Box<dyn Read>, PathBuf)> {
     match input::named_file(file) {
         None => {
             let why = "name a file with -i, or read from a pipe";
             refuse_terminal(io::stdin().is_terminal(), input::STANDARD_INPUT, why)?;
-            Ok((Box::new(io::stdin().lock()), input::STANDARD_INPUT.to_owned()))
+            Ok((Box::new(io::stdin().lock()), PathBuf::from(input::STANDARD_INPUT)))
         }
         Some(file) => {
-            let from = text::path(&file);
-            Ok((Box::new(File::open(file).doing("read", &from)?), from))
+            let input = File::open(&file).doing("read", text::path(&file))?;
+            Ok((Box::new(input), file))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `eyrie lsattr`: shows the inode flags of files and directories.
 
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 use eyrie::{Dir, File, Files, InodeFlags, OpenFlags, Posix, Target};
@@ -51,7 +52,7 @@ pub fn run(arguments: &LsattrArgs, output: &mut Output) -> Result<()> {
                     "immutable": flags.contains(InodeFlags::IMMUTABLE),
                     "append_only": flags.contains(InodeFlags::APPEND_ONLY),
                 });
-                json_name(&mut value, "place", place.to_string().as_bytes());
+                json_name(&mut value, "place", place.to_path().as_os_str().as_bytes());
                 values.push(value);
                 return Ok(());
             }

@@ -10,6 +10,7 @@ use eyrie_fuse::{MountError, MountOptions};
 
 use crate::failure::{Doing, Failure, Result};
 use crate::place::real;
+use crate::transfer::refuse_own_storage;
 use crate::volumes::Purpose;
 use crate::{background, interrupt, text, volumes};
 
@@ -57,6 +58,10 @@ pub fn run(arguments: &MountArgs) -> Result<()> {
     for list in &arguments.options {
         options.set(list).map_err(|error| Failure::of_text(error).with_status(2))?;
     }
+    // A mount there would hide the volume from all other commands.
+    let directory = std::path::absolute(&arguments.directory);
+    let directory = directory.doing("mount at", text::path(&arguments.directory))?;
+    refuse_own_storage(&arguments.volume, &directory, "cannot mount at")?;
     if arguments.foreground || arguments.background {
         return serve(arguments, &options);
     }

@@ -1,7 +1,7 @@
 //! `eyrie mv`: renames files, and moves them between host and volumes.
 
 use clap::Args;
-use eyrie::{Errno, RenameMode};
+use eyrie::{Errno, RenameMode, Stat};
 
 use super::cp::{Copying, Existing, copy_one, existing};
 use crate::copy::{Reflink, print_line};
@@ -48,26 +48,18 @@ pub fn run(arguments: MvArgs) -> Result<()> {
 
 fn move_one(from: &Endpoint, to: &Endpoint, no_clobber: bool, verbose: bool) -> Result<()> {
     if from.shares_file_system(to) {
-        let place = format!("{} to {}", from.shown(), to.shown());
-        let mode = if no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
-        match from.rename(&from.path, &to.path, mode) {
-            Err(error) if no_clobber && error.errno() == Errno::EXIST => return Ok(()),
-            Err(error) => {
-                let is_of_kinds =
-                    matches!(error.errno(), Errno::ISDIR | Errno::NOTDIR | Errno::EXIST | Errno::NOTEMPTY);
-                let of_kinds = is_of_kinds.then(|| reason_of_refusal(from, to)).flatten();
-                let why = of_kinds.unwrap_or_else(|| reason(&error));
-                return Err(Failure::of_errno(error.errno(), "cannot move", place, why));
-            }
-            Ok(()) => {}
-        }
-        if verbose {
+        if rename(from, to, no_clobber)? && verbose {
             print_line(&format!("renamed '{}' -> '{}'", from.shown(), to.shown()));
         }
         return Ok(());
     }
     if no_clobber && existing(to)?.is_some() {
         return Ok(());
+    }
+    // The storage is not copied into its own volume, but would be removed with the source.
+    if to.storage_below(from).is_some() {
+        let why = format!("it contains the storage of {}", to.shown());
+        return Err(Failure::new("cannot move", from.shown(), why));
     }
     let (existing, reflink) = (Existing::Replace, Reflink::Auto);
     copy_one(
@@ -82,6 +74,49 @@ fn move_one(from: &Endpoint, to: &Endpoint, no_clobber: bool, verbose: bool) -> 
         print_line(&format!("removed '{}'", from.shown()));
     }
     Ok(())
+}
+
+/// Renames a file in its file system. Returns false if the file keeps its name, because the new one exists.
+fn rename(from: &Endpoint, to: &Endpoint, no_clobber: bool) -> Result<bool> {
+    let place = || format!("{} to {}", from.shown(), to.shown());
+    let mode = if no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
+    if !no_clobber
+        && let Ok(source) = from.lstat()
+        && !source.is_dir()
+    {
+        let is_same = |there: Stat| (there.file_system, there.inode) == (source.file_system, source.inode);
+        if to.lstat().is_ok_and(is_same) {
+            if from.is_same_name(to).doing("move", place())? {
+                return Err(Failure::new("cannot move", place(), "this is the same file"));
+            }
+            // A rename between two names of one file would do nothing, and leave both.
+            if source.links > 1 {
+                return from.unlink(&from.path).doing("move", place()).map(|()| true);
+            }
+        }
+        to.refuse_made("cannot move to")?;
+    }
+    match from.rename(&from.path, &to.path, mode) {
+        Err(error) if no_clobber && error.errno() == Errno::EXIST => Ok(false),
+        Err(error) => {
+            let is_of_kinds =
+                matches!(error.errno(), Errno::ISDIR | Errno::NOTDIR | Errno::EXIST | Errno::NOTEMPTY);
+            let known = match error.errno() {
+                Errno::INVAL => reason_of_cycle(from, to),
+                _ if is_of_kinds => reason_of_refusal(from, to),
+                _ => None,
+            };
+            let why = known.unwrap_or_else(|| reason(&error));
+            Err(Failure::of_errno(error.errno(), "cannot move", place(), why))
+        }
+        Ok(()) => Ok(true),
+    }
+}
+
+/// Returns the reason why a rename failed, if the new name is inside the directory that it moves.
+fn reason_of_cycle(from: &Endpoint, to: &Endpoint) -> Option<String> {
+    let source = from.lstat().ok().filter(Stat::is_dir)?;
+    to.is_below(&source).ok()?.then(|| format!("{} is inside it", to.shown()))
 }
 
 /// Returns the reason why a rename failed, if one of the two files is a directory and the other is not.

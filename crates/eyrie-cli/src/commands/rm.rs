@@ -45,8 +45,8 @@ pub fn run(arguments: &RmArgs, output: &mut Output) -> Result<()> {
 }
 
 /// Removes one file, or with `-r` one tree. The inner error comes from the look-up or the removal of the
-/// file. The outer error has one of four causes: this command refuses the path, the root cannot be read, a
-/// verbose removal of a tree fails, or standard output fails.
+/// file. The outer error has one of four causes: this command refuses the path, the root cannot be read, the
+/// removal of a tree fails, or standard output fails.
 fn remove(
     arguments: &RmArgs,
     files: &Files,
@@ -66,10 +66,9 @@ fn remove(
         Ok(stat) if stat.inode == root.inode => {
             return refuse("the root cannot be removed: name its entries, or remove the volume's directory");
         }
-        Ok(stat) if stat.is_dir() && arguments.recursive && arguments.verbose => {
-            return remove_tree(files, inside, output).map(Ok);
+        Ok(stat) if stat.is_dir() && arguments.recursive => {
+            return remove_tree(arguments, files, inside, output).map(Ok);
         }
-        Ok(stat) if stat.is_dir() && arguments.recursive => (files.remove_dir_all(path), "directory "),
         Ok(stat) if stat.is_dir() && arguments.directory => (files.rmdir(path.into()), "directory "),
         Ok(stat) if stat.is_dir() => return refuse("it is a directory: use -r"),
         Ok(_) => (files.unlink(path.into()), ""),
@@ -81,9 +80,8 @@ fn remove(
     Ok(removed)
 }
 
-/// Removes a tree, and prints each file after it is removed. If a file cannot be removed, the error is
-/// printed, and the next file follows.
-fn remove_tree(files: &Files, inside: &Inside, output: &mut Output) -> Result<()> {
+/// Removes a tree. If a file cannot be removed, the error is printed, and the next file follows.
+fn remove_tree(arguments: &RmArgs, files: &Files, inside: &Inside, output: &mut Output) -> Result<()> {
     let mut failures = Failures::default();
     for step in files.walk(&inside.path).doing("remove", inside)? {
         let (relative, what, removed) = match step {
@@ -98,11 +96,15 @@ fn remove_tree(files: &Files, inside: &Inside, output: &mut Output) -> Result<()
             }
             WalkStep::Failed(relative, error) => (relative, "", Err(error)),
         };
-        let place = inside.join(relative);
-        if removed.is_ok() {
-            writeln!(output, "removed {what}'{place}'")?;
+        match removed {
+            Ok(()) if arguments.verbose => writeln!(output, "removed {what}'{}'", inside.join(relative))?,
+            Ok(()) => {}
+            // Another program has removed the file since the walk found it.
+            Err(error) if arguments.force && error.errno() == Errno::NOENT => {}
+            // A directory with an entry that could not be removed stays.
+            Err(error) if error.errno() == Errno::NOTEMPTY && !failures.is_empty() => {}
+            removed => failures.add(removed.doing("remove", inside.join(relative)))?,
         }
-        failures.add(removed.doing("remove", place))?;
     }
     failures.finish()
 }

@@ -40,7 +40,7 @@ pub struct ScrubArgs {
 
 /// Exit status of a damaged volume.
 const DAMAGED: u8 = 4;
-/// Exit status if the volume cannot be read.
+/// Exit status if the volume cannot be read, or if the report of a sound volume cannot be printed.
 const UNREADABLE: u8 = 8;
 
 pub fn run(arguments: &ScrubArgs, output: &mut Output) -> Result<()> {
@@ -59,17 +59,18 @@ pub fn run(arguments: &ScrubArgs, output: &mut Output) -> Result<()> {
         let report = report.map_err(|error| volumes::refused("cannot scrub the volume", path, &error))?;
         Ok((report, volume.information().checksums))
     });
-    let (report, checksums) = scrubbed.map_err(|failure| match failure.status() {
+    let unreadable = |failure: Failure| match failure.status() {
         0 | interrupt::STATUS => failure,
         _ => failure.with_status(UNREADABLE),
-    })?;
+    };
+    let (report, checksums) = scrubbed.map_err(unreadable)?;
     let is_sound = report.damaged.is_empty();
-    let printed = print(arguments, &report, checksums, output);
+    let printed = print(arguments, &report, checksums, output).and_then(|()| Ok(output.flush()?));
     if is_sound {
-        return printed;
+        return printed.map_err(unreadable);
     }
     // The exit status must tell that the volume is damaged, even if the report cannot be printed.
-    print_failure(printed.and_then(|()| Ok(output.flush()?)));
+    print_failure(printed);
     for path in &report.paths {
         print_error(&format!("damaged: {place}:{}", text::path(path)));
     }

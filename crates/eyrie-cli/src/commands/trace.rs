@@ -27,7 +27,7 @@ pub struct TraceArgs {
     /// Script to run; - reads standard input
     #[arg(value_name = "SCRIPT")]
     script: PathBuf,
-    /// File to write [default: standard output]
+    /// File to write [default: -, standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Size of the volume, such as 512K or 4M
@@ -41,8 +41,8 @@ pub fn run(arguments: &TraceArgs, output: &mut Output) -> Result<()> {
     let recorded = record(&start, &script, RecordOptions::default())
         .map_err(|error| Failure::new("the volume is wrong even without a crash", &name, error))?;
     let text = trace::text(&recorded);
-    match &arguments.output {
-        Some(path) => fs::write(path, text).doing("write the trace", text::path(path)),
+    match input::named_file(arguments.output.clone()) {
+        Some(path) => fs::write(&path, text).doing("write the trace", text::path(&path)),
         None => Ok(output.write_all(text.as_bytes())?),
     }
 }

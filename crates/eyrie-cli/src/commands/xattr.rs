@@ -14,6 +14,9 @@ use crate::place::{self, Inside, Place};
 use crate::volumes::Purpose;
 use crate::{input, text, volumes};
 
+/// Maximum size of a value, in bytes.
+const VALUE_MAX_BYTES: usize = 64 << 10;
+
 /// Show and change the extended attributes of files
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -102,7 +105,7 @@ pub fn run(arguments: XattrArgs, output: &mut Output) -> Result<()> {
             Ok(())
         }
         XattrCommand::Set { file, name, value, create, replace } => {
-            let value = input::value(value)?;
+            let value = input::value(value, VALUE_MAX_BYTES)?;
             let mode = match (create, replace) {
                 (true, _) => XattrMode::Create,
                 (_, true) => XattrMode::Replace,

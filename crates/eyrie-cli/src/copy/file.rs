@@ -178,6 +178,7 @@ fn copy_range<S: Posix + Clone, D: Posix + Clone>(
 ) -> Result<u64, CopyError> {
     let mut offset = range.start;
     while offset < range.end {
+        CopyError::check_interrupt()?;
         let room = usize::try_from(range.end - offset).unwrap_or(usize::MAX).min(buffer.len());
         let count = input.read_at(&mut buffer[..room], offset).reading()?;
         if count == 0 {

@@ -82,7 +82,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Counts the entry `relative`, which could not be copied. Reports its error at once, unless the error is
-    /// fatal. A fatal error stops the copy, and [`Progress::outcome`] returns the first one.
+    /// fatal or an interrupt. A fatal error stops the copy, and [`Progress::outcome`] returns the first one.
     pub fn failed(&self, relative: &Path, error: &CopyError) {
         self.tally.failed.fetch_add(1, Ordering::Relaxed);
         match error {
@@ -93,6 +93,7 @@ impl<'a> Progress<'a> {
                 fatal.get_or_insert_with(|| why.clone());
                 self.stop.store(true, Ordering::Relaxed);
             }
+            CopyError::Interrupted => {}
         }
     }
 

@@ -2,7 +2,7 @@
 
 use eyrie::Errno;
 
-use crate::failure;
+use crate::{failure, interrupt};
 
 /// The reason why an entry could not be copied.
 #[derive(Debug)]
@@ -13,6 +13,15 @@ pub enum CopyError {
     Target(String),
     /// The target is full, above a quota, read-only or broken, so the copy ends.
     Fatal(String),
+    /// An interrupt has ended the copy inside the entry.
+    Interrupted,
+}
+
+impl CopyError {
+    /// Fails after an interrupt. The copy of a large file checks this between two reads.
+    pub fn check_interrupt() -> Result<(), CopyError> {
+        if interrupt::requested() { Err(CopyError::Interrupted) } else { Ok(()) }
+    }
 }
 
 /// Marks an error with its side.

@@ -257,6 +257,9 @@ fn closed_pipe_keeps_the_status_of_a_missing_file() {
 fn damage_is_in_the_status_of_a_scrub_without_output() {
     let sandbox = Sandbox::new();
     sandbox.succeed(["mkfs", "vol", "--size", "64M", "--medium", "paged", "--checksums"]);
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = sandbox.command(["scrub", "vol"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(8), "the report of a sound volume is lost: {output:?}");
     fs::create_dir(sandbox.path("tree")).unwrap();
     for number in 0..400 {
         let name = format!("{number:0>240}");
@@ -290,6 +293,39 @@ fn tour_refuses_a_volume_inside_its_directory() {
     for place in ["tree/vol", "link/vol"] {
         sandbox.fail(1, &["tree", "inside"], ["tour", "tree", "--volume", place]);
         assert!(!sandbox.path(place).exists());
+    }
+}
+
+#[test]
+fn regression_tour_of_huge_sparse_files_has_no_room() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    for name in ["one", "two"] {
+        let file = fs::File::create(sandbox.path("tree").join(name)).unwrap();
+        file.set_len(i64::MAX as u64).unwrap();
+    }
+    sandbox.fail(1, &["not enough room", "name a smaller directory"], ["tour", "tree"]);
+}
+
+#[test]
+fn regression_tour_without_a_reader_names_its_volume() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    let tour = |flags: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = sandbox.command(["tour", "tree", "--volume", "vol", "--seconds", "1"]);
+        let output = command.args(flags).stdout(writer).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(tour(&["--remove"]), "");
+    assert!(!sandbox.path("vol").exists());
+    for flags in [&[][..], &["--json"]] {
+        let line = tour(flags);
+        assert!(line.lines().count() == 1 && line.contains(": vol: the volume stays"), "{line}");
+        sandbox.succeed(["fsck", "vol"]);
+        fs::remove_dir_all(sandbox.path("vol")).unwrap();
     }
 }
 

@@ -1,8 +1,9 @@
 //! Tests of `cp` and `mv` with the flags of the GNU commands.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::Sandbox;
@@ -92,6 +93,33 @@ fn cp_refuses_to_copy_a_directory_into_itself() {
 }
 
 #[test]
+fn regression_storage_of_a_volume_is_no_part_of_a_copy() {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path("data")).unwrap();
+    fs::write(sandbox.path("data/file"), "file").unwrap();
+    sandbox.succeed(["mkfs", "data/vol", "--size", "64M"]);
+    // A move would remove the volume to which it has moved the files.
+    sandbox.fail(1, &["data: it contains the storage"], ["mv", "data", "data/vol:/moved"]);
+    for command in ["cp", "mv"] {
+        sandbox.fail(1, &["storage of the target"], [command, "data/vol/segment-0000", "data/vol:/"]);
+        sandbox.fail(1, &["own storage"], [command, "data/vol:/file", "data/vol/segment-0000"]);
+    }
+    sandbox.fail(1, &["data/vol: this is the storage"], ["cp", "-r", "data/vol", "data/vol:/new"]);
+    sandbox.fail(1, &["own storage"], ["import", "data/vol", "data/vol:/new"]);
+    assert_eq!(sandbox.succeed(["ls", "data/vol:/"]), "");
+    // The first copy is new, and the second is copied into the first.
+    for _ in 0..2 {
+        sandbox.succeed(["cp", "-r", "data", "data/vol:/"]);
+        assert_eq!(sandbox.succeed(["ls", "data/vol:/data"]), "file\n");
+    }
+    sandbox.succeed(["mkdir", "data/vol:/vol", "data/vol:/data/vol"]);
+    sandbox.succeed(["touch", "data/vol:/vol/segment-0000", "data/vol:/data/vol/segment-0000"]);
+    sandbox.fail(1, &["own storage"], ["cp", "-r", "data/vol:/vol", "data"]);
+    sandbox.fail(1, &["data/vol: this is the storage"], ["cp", "-r", "data/vol:/data", "."]);
+    sandbox.succeed(["fsck", "data/vol"]);
+}
+
+#[test]
 fn cp_prints_pairs_and_continues() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("dir")).unwrap();
@@ -103,6 +131,10 @@ fn cp_prints_pairs_and_continues() {
     let told = sandbox.succeed(["cp", "-rv", "dir", "vol:/new"]);
     assert_eq!(told, "'dir/file' -> 'vol:/new/file'\n'dir' -> 'vol:/new'\n");
     assert_eq!(sandbox.succeed(["cp", "-v", "vol:/one", "two"]), "'vol:/one' -> 'two'\n");
+    // A name is escaped once.
+    fs::write(sandbox.path("back\\slash"), "").unwrap();
+    let told = r"'back\\slash' -> 'vol:/back\\slash'";
+    assert_eq!(sandbox.succeed(["cp", "-v", r"back\slash", "vol:/"]).trim_end(), told);
     let output = sandbox.run(["cp", "missing", "two", "vol:/"]);
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(sandbox.succeed(["cat", "vol:/two"]), "one");
@@ -116,6 +148,10 @@ fn cp_and_mv_continue_after_sources_that_cannot_be_opened() {
         fs::write(sandbox.path(name), name).unwrap();
     }
     sandbox.fail(1, &["no name of its own: vol:/"], ["cp", "-r", "vol:/", "one", "dir/"]);
+    // cp(1) would copy the entries of the directory, and not make `vol:/dir`.
+    for source in ["dir/.", "./dir/.//", "dir/.."] {
+        sandbox.fail(1, &["no name of its own: ", source], ["cp", "-r", source, "vol:/"]);
+    }
     let output = sandbox.run(["cp", "none:/x", "one", "vol:/y", "two", "vol:/"]);
     let lines = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), lines.lines().count()), (Some(3), 2), "{lines}");
@@ -150,6 +186,67 @@ fn mv_keeps_files_on_demand_and_prints() {
     let output = sandbox.run(["mv", "vol:/none", "vol:/c", "."]);
     assert!(!output.status.success());
     assert!(sandbox.path("c").exists());
+}
+
+#[test]
+fn regression_second_source_of_one_name_does_not_replace_the_first() {
+    let sandbox = Sandbox::with_volume("64M");
+    for (dir, kept) in [("a", "of a"), ("b", "of b")] {
+        fs::create_dir_all(sandbox.path(dir).join("tree")).unwrap();
+        fs::write(sandbox.path(dir).join("x"), kept).unwrap();
+        fs::write(sandbox.path(dir).join("tree").join(dir), kept).unwrap();
+    }
+    sandbox.succeed(["mkdir", "vol:/dir", "vol:/moved"]);
+    sandbox.fail(1, &["vol:/dir/x", "earlier source"], ["cp", "a/x", "b/x", "vol:/dir"]);
+    sandbox.succeed(["cp", "-n", "a/x", "b/x", "vol:/dir"]);
+    sandbox.succeed(["cp", "a/x", "./a/x", "vol:/dir"]);
+    // The first source is missing, so nothing is lost. Directories with one name are merged.
+    sandbox.fail(3, &["none/x"], ["cp", "none/x", "a/x", "vol:/dir"]);
+    sandbox.succeed(["cp", "-r", "a/tree", "b/tree", "vol:/dir"]);
+    assert_eq!(sandbox.succeed(["ls", "vol:/dir/tree"]), "a\nb\n");
+    assert_eq!(sandbox.succeed(["cat", "vol:/dir/x"]), "of a");
+    sandbox.succeed(["cp", "-r", "a", "b", "vol:/"]);
+    sandbox.fail(1, &["vol:/moved/x", "earlier source"], ["mv", "vol:/a/x", "vol:/b/x", "vol:/moved"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/moved/x", "vol:/b/x"]), "of aof b");
+    sandbox.fail(1, &["vol:/x", "earlier source"], ["mv", "a/x", "b/x", "vol:/"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/x"]), "of a");
+    assert!(sandbox.path("b/x").exists());
+}
+
+#[test]
+fn regression_move_to_another_name_of_a_file_removes_the_first_name() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("one"), "one").unwrap();
+    fs::hard_link(sandbox.path("one"), sandbox.path("two")).unwrap();
+    sandbox.succeed(["import", ".", "vol:/all"]);
+    for base in ["vol:/all/", "./"] {
+        let [one, two] = ["one", "two"].map(|name| format!("{base}{name}"));
+        sandbox.succeed(["mv", "-n", &one, &two]);
+        sandbox.fail(1, &["same file"], ["mv", &one, &one]);
+        sandbox.fail(1, &["same file"], ["mv", &one, base]);
+        let told = sandbox.succeed(["mv", "-v", &one, &two]);
+        assert_eq!(told, format!("renamed '{one}' -> '{two}'\n"));
+    }
+    assert_eq!(sandbox.succeed(["ls", "vol:/all"]), "two\n");
+    assert!(!sandbox.path("one").exists() && fs::read(sandbox.path("two")).unwrap() == b"one");
+}
+
+#[test]
+fn regression_file_does_not_replace_a_pipe_of_the_host() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("file"), "file").unwrap();
+    sandbox.succeed(["cp", "file", "vol:/file"]);
+    assert!(Command::new("mkfifo").arg(sandbox.path("pipe")).status().unwrap().success());
+    std::os::unix::fs::symlink("pipe", sandbox.path("link")).unwrap();
+    for target in ["pipe", "link"] {
+        sandbox.fail(1, &[target, "it is a fifo"], ["cp", "vol:/file", target]);
+        sandbox.fail(1, &[target, "it is a fifo"], ["cp", "-f", "file", target]);
+        sandbox.succeed(["cp", "-n", "vol:/file", target]);
+        assert!(fs::metadata(sandbox.path(target)).unwrap().file_type().is_fifo());
+    }
+    // As with cp -a, a pipe replaces a pipe.
+    sandbox.succeed(["cp", "pipe", "vol:/pipe"]);
+    sandbox.succeed(["cp", "vol:/pipe", "pipe"]);
 }
 
 /// Returns the field `incompat` of the superblock.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ExitStatus, Stdio};
+use std::time::Duration;
 
 use eyrie::{Credentials, Posix, PosixExt, Target, Volume};
 use eyrie_testkit::tree_fixture::fill;
@@ -74,6 +75,26 @@ fn fifty_killed_imports_lose_nothing_that_was_printed() {
         check_volume(&sandbox, &printed);
         fs::remove_dir_all(sandbox.path("vol")).unwrap();
     }
+}
+
+/// The kernel's map of the pages of a process is a file that is longer than every volume.
+#[test]
+fn regression_interrupt_ends_a_copy_inside_a_file() {
+    let sandbox = Sandbox::with_volume("1G");
+    let mut command = sandbox.command(["cp", "/proc/self/pagemap", "vol:/map"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let segment = sandbox.path("vol/segment-0000");
+    let blocks = || std::os::unix::fs::MetadataExt::blocks(&segment.metadata().unwrap());
+    let before = blocks();
+    while blocks() < before + (16 << 20) / 512 && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let complaints = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{complaints}");
+    assert!(complaints.contains("interrupted") && complaints.lines().count() == 1, "{complaints}");
+    assert_eq!(sandbox.succeed(["ls", "-a", "vol:/"]), "");
 }
 
 #[test]

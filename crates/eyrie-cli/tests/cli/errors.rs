@@ -124,6 +124,11 @@ fn errors_name_the_place_and_the_remedy() {
         ),
         (
             1,
+            "move: vol:/other to vol:/other/file/new: vol:/other/file/new is inside it",
+            &["mv", "vol:/other", "vol:/other/file/new"],
+        ),
+        (
+            1,
             "list the sessions of: vol: no service shares it: start one with `eyrie serve`",
             &["sessions", "vol"],
         ),

@@ -212,6 +212,7 @@ fn trace_replays_to_a_volume_at_any_event() {
     sandbox.succeed(["trace", "calls", "-o", "trace"]);
     let trace = fs::read_to_string(sandbox.path("trace")).unwrap();
     assert_eq!(sandbox.succeed(["trace", "calls"]), trace);
+    assert_eq!(sandbox.succeed(["trace", "calls", "-o", "-"]), trace);
     let events: Vec<&str> = trace.lines().skip(1).filter(|line| !line.starts_with("base ")).collect();
     let end = events.len().to_string();
     sandbox.succeed(["replay", "trace", "--until", &end, "-o", "whole"]);

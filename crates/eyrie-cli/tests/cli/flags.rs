@@ -1,6 +1,8 @@
 //! Tests of `chattr` and `lsattr`.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 
 use crate::Sandbox;
 
@@ -23,6 +25,12 @@ fn chattr_sets_flags_that_lsattr_shows() {
     let output = sandbox.run(["lsattr", "--json", "vol:/none", "vol:/dir/file"]);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((output.status.code(), &json[0]["place"]), (Some(3), &"vol:/dir/file".into()));
+    let place = OsStr::from_bytes(b"vol:/dir/\xfe\\");
+    sandbox.succeed([OsStr::new("touch"), place]);
+    let json = sandbox.succeed([OsStr::new("lsattr"), OsStr::new("--json"), place]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["place_hex"], "766f6c3a2f6469722ffe5c");
+    sandbox.succeed([OsStr::new("rm"), place]);
     sandbox.fail(2, &["+x", "i and a"], ["chattr", "+x", "vol:/dir"]);
     sandbox.fail(3, &["vol:/none"], ["chattr", "+i", "vol:/none"]);
     if !is_root() {
@@ -43,6 +51,22 @@ fn chattr_sets_flags_that_lsattr_shows() {
     sandbox.succeed(["fsck", "vol"]);
     sandbox.succeed(["chattr", "-R", "=", "vol:/dir"]);
     sandbox.succeed(["rm", "-r", "vol:/dir"]);
+}
+
+#[test]
+fn regression_rm_names_the_file_that_stays_and_goes_on() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_volume("64M");
+    for flags in [&["-r"][..], &["-rf"]] {
+        sandbox.succeed(["mkdir", "-p", "vol:/tree/a", "vol:/tree/z"]);
+        sandbox.succeed(["touch", "vol:/tree/a/file", "vol:/tree/m", "vol:/tree/z/file"]);
+        sandbox.succeed(["chattr", "+i", "vol:/tree/m"]);
+        sandbox.fail(1, &["vol:/tree/m", "not permitted"], ["rm"].iter().chain(flags).chain(&["vol:/tree"]));
+        assert_eq!(sandbox.succeed(["ls", "vol:/tree"]), "m\n");
+        sandbox.succeed(["chattr", "-i", "vol:/tree/m"]);
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Tests of `ls`, `df` and `du` with the flags of the GNU commands.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -46,6 +48,14 @@ fn ls_sorts_names() {
     // The last of two orders is used.
     assert_eq!(names(&["-S", "-t"]), "a c b ");
     assert_eq!(names(&["-t", "-S"]), "c a b ");
+}
+
+#[test]
+fn regression_titles_have_the_bytes_of_their_names() {
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed([OsStr::new("mkdir"), OsStr::from_bytes(b"vol:/d\xfe\\")]);
+    let listed = sandbox.run(["ls", "-R", "vol:/"]);
+    assert_eq!(listed.stdout, b"vol:/:\nd\xfe\\\n\nvol:/d\xfe\\:\n");
 }
 
 #[test]

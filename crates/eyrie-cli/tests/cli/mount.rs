@@ -81,6 +81,7 @@ fn bad_mounts_fail_and_leave_nothing_mounted() {
         (["mount", "-ocolour", "vol", "mnt"], 2, "unknown"),
         (["mount", "-oro", "vol", "/dev/shm"], 1, "another file system is mounted there"),
         (["mount", "-oro", "mnt", "mnt"], 1, "mnt"),
+        (["mount", "-oro", "vol", "./vol"], 1, "this is the volume's own storage"),
         (["umount", "--lazy", "--", "mnt"], 1, "no volume of Eyrie is mounted there"),
     ] {
         let (code, line) = fail(&sandbox, arguments);

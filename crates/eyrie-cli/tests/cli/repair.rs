@@ -125,3 +125,15 @@ fn repair_of_truncated_volume_saves_the_rest() {
     assert_eq!(sandbox.run(["fsck", "--repair", "vol"]).status.code(), Some(1));
     assert!(is_sound(&sandbox, "vol") && files(&sandbox, "vol", "after").len() > 100);
 }
+
+#[test]
+fn regression_repair_without_a_reader_prints_no_empty_error() {
+    let sandbox = damaged();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = sandbox.command(["fsck", "--repair", "vol"]).stdout(writer).output().unwrap();
+    let lines = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{lines}");
+    assert!(lines.lines().all(|line| line.starts_with("eyrie: damaged: vol: ")), "{lines}");
+    assert!(is_sound(&sandbox, "vol"));
+}

@@ -4,13 +4,15 @@ mod one;
 mod stream;
 
 use clap::Args;
+use eyrie::Kind;
 
 pub(super) use self::one::{Copying, Existing, copy_one, existing};
 use crate::copy::Reflink;
-use crate::endpoint::for_each_source;
-use crate::failure::Result;
+use crate::endpoint::{Endpoint, for_each_source};
+use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::place::{self, Place};
+use crate::text;
 use crate::volumes::Purpose;
 
 /// Copy files to, from, inside or between volumes
@@ -84,6 +86,25 @@ pub fn run(arguments: CpArgs, output: &mut Output) -> Result<()> {
     };
     let what = "cp";
     for_each_source(&arguments.sources, &arguments.target, what, Purpose::Read, |from, to| {
+        if copying.existing != Existing::Keep {
+            refuse_special(from, to)?;
+        }
         copy_one(from, to, copying)
     })
+}
+
+/// Fails if a file would replace a device or a pipe of the host, such as `/dev/null` or `/dev/stdout`. cp(1)
+/// would write into it.
+fn refuse_special(from: &Endpoint, to: &Endpoint) -> Result<()> {
+    let is_special = |kind| !matches!(kind, Kind::File | Kind::Directory);
+    match to.stat() {
+        Ok(there)
+            if to.is_on_host() && is_special(there.kind) && from.lstat().is_ok_and(|stat| stat.is_file()) =>
+        {
+            let kind = text::kind_name(there.kind);
+            let why = format!("it is a {kind}, which a copy would replace: `eyrie cp FILE -` prints a file");
+            Err(Failure::new("cannot copy to", to.shown(), why))
+        }
+        _ => Ok(()),
+    }
 }

@@ -72,8 +72,8 @@ fn report(from: &Endpoint, tally: &Tally) -> Result<()> {
 }
 
 /// Copies the entries of the directory `from` into the directory `to`. If an entry cannot be copied, the
-/// error is printed, and the next entry follows. Two names of one file become two files, unless both are
-/// below one directory that is new in the target.
+/// error is printed, and the next entry follows. Leaves out the storage of the volume `to`. Two names of one
+/// file become two files, unless both are below one directory that is new in the target.
 fn merge(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<()> {
     if is_same_file(from, &from.lstat().doing("copy", from.shown())?, to)? {
         return Err(Failure::new("cannot copy", from.shown(), "this is the same directory"));
@@ -81,7 +81,16 @@ fn merge(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<()> {
     let mut failures = Failures::default();
     for name in from.names().doing("list", from.shown())? {
         interrupt::check("cp")?;
-        failures.add(copy_one(&from.child(&name), &to.child(&name), copying))?;
+        let (from, to) = (from.child(&name), to.child(&name));
+        if from.is_storage_of(&to) {
+            continue;
+        }
+        let copied = if to.is_storage_of(&from) {
+            Err(Failure::new("cannot copy to", to.shown(), "this is the storage of the source"))
+        } else {
+            copy_one(&from, &to, copying)
+        };
+        failures.add(copied)?;
     }
     if copying.attributes {
         failures.add(copy_attributes(from, to).and_then(|tally| report(from, &tally)))?;
@@ -120,8 +129,8 @@ pub(in crate::commands) fn existing(to: &Endpoint) -> Result<Option<Stat>> {
     }
 }
 
-/// Fails unless `from` may replace `to`, which has the attributes `there`. Neither may be a directory, and
-/// their paths must not be the same path of one file system.
+/// Fails unless `from` may replace `to`, which has the attributes `there`. Neither may be a directory, their
+/// paths must not be the same path of one file system, and `to` must not come from an earlier source.
 fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) -> Result<()> {
     if stat.is_dir() || there.is_dir() {
         let why = match (stat.is_dir(), there.is_dir()) {
@@ -133,7 +142,7 @@ fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) 
     if from.path == to.path && is_same_file(from, stat, to)? {
         return Err(Failure::new("cannot copy", from.shown(), "this is the same file"));
     }
-    Ok(())
+    to.refuse_made("cannot copy to")
 }
 
 /// Replaces the file `to` by a copy of `from`. The copy is made under a temporary name in the same directory,

@@ -100,7 +100,7 @@ impl<'a> Listing<'a> {
             Err(error) => return Err(error).doing("list", dir),
         };
         if titled && !self.arguments.json {
-            self.output.name(dir.to_string().as_bytes())?;
+            self.output.place(dir)?;
             writeln!(self.output, ":")?;
         }
         // A short listing shows only names and kinds. The directory has both, so no object is read.

@@ -128,7 +128,7 @@ fn list(listing: &mut Listing<'_>, places: &[Inside], titled: bool, volumes: &mu
     let (mut plain, mut roots) = (Vec::new(), Vec::new());
     let mut failures = Failures::default();
     for place in places {
-        let files = volumes.files(&place.volume)?;
+        let files = volumes.files(&place.volume).map_err(|failure| failures.ended_by(failure))?;
         match listing.argument(&files, place) {
             Ok((listed, true)) => roots.push(Root { listed, files, place: place.clone() }),
             Ok((listed, false)) => plain.push(listed),

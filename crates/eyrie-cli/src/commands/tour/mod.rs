@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use self::speed::Sizes;
 use self::survey::Survey;
 use crate::copy::{Job, Reflink, Reporter, copy_tree};
-use crate::failure::{Doing, Failure, Result, with_close};
+use crate::failure::{Doing, Failure, Result, print_error, with_close};
 use crate::output::Output;
 use crate::{interrupt, text, volumes};
 
@@ -169,18 +169,29 @@ impl Tour<'_> {
             true => std::fs::remove_dir_all(place).doing("remove the volume", &shown),
             false => Ok(()),
         };
-        let note = if self.arguments.remove { String::new() } else { format!("; the volume is {shown}") };
-        let rows = with_close(result.map_err(|failure| failure.with_note(&note)), closed.and(removed))?;
+        let printed =
+            with_close(result, closed.and(removed)).and_then(|rows| self.print(&rows, host, &shown));
+        if self.arguments.remove {
+            return printed;
+        }
+        if printed.as_ref().is_err_and(|failure| failure.status() == 0) {
+            // The reader that closed the pipe has perhaps not read where the volume is.
+            print_error(&format!("the tour has no reader: {shown}: the volume stays: `rm -r` removes it"));
+        }
+        printed.map_err(|failure| failure.with_note(&format!("; the volume is {shown}")))
+    }
+
+    /// Prints the measurements, and flushes the output, so that an error of the output is noticed here.
+    fn print(&mut self, rows: &[Row], host: &str, shown: &str) -> Result<()> {
         if self.arguments.json {
-            self.steps["measurements"] = report::json(&rows);
+            self.steps["measurements"] = report::json(rows);
             self.steps["host"] = json!(host);
-            return self.output.json(&self.steps);
+            self.output.json(&self.steps)?;
+        } else if !self.arguments.quiet {
+            report::print(rows, host, self.output)?;
+            self.try_next(shown)?;
         }
-        if self.arguments.quiet {
-            return Ok(());
-        }
-        report::print(&rows, host, self.output)?;
-        self.try_next(&shown)
+        Ok(self.output.flush()?)
     }
 
     fn steps(&mut self, volume: &Arc<Volume>, place: &Path, size: u64) -> Result<Vec<Row>> {

@@ -9,6 +9,8 @@ use crate::{interrupt, text};
 
 /// Bytes of a block. The estimate of the needed space rounds file sizes up to whole blocks.
 const BLOCK_BYTES: u64 = 4096;
+/// An estimate that no host has room for, and from which no computation of the tour overflows.
+const MOST_BYTES: u64 = 1 << 58;
 
 /// One entry of the source.
 pub struct SurveyEntry {
@@ -22,9 +24,8 @@ pub struct SurveyEntry {
 pub struct Survey {
     /// Every entry that can be read, a directory before its entries.
     pub entries: Vec<SurveyEntry>,
-    /// Bytes of the regular files. A file with several names is counted once for each name.
-    pub bytes: u64,
-    /// Bytes of the regular files, each rounded up to whole blocks.
+    /// Bytes of the regular files, each rounded up to whole blocks, but at most [`MOST_BYTES`]. A file with
+    /// several names is counted once for each name.
     pub block_bytes: u64,
 }
 
@@ -32,7 +33,7 @@ impl Survey {
     /// Reads the attributes of all entries of the tree `root`. Leaves out entries that cannot be read,
     /// because the import reports them.
     pub fn of(host: &Host, root: &Path) -> Result<Survey> {
-        let mut survey = Survey { entries: Vec::new(), bytes: 0, block_bytes: 0 };
+        let mut survey = Survey { entries: Vec::new(), block_bytes: 0 };
         // With a slash at the end of the path, the walk follows a symbolic link.
         let root = root.join("");
         for step in host.walk(&root).doing("look at", text::path(&root))? {
@@ -40,8 +41,9 @@ impl Survey {
             let WalkStep::Entry(entry) = step else { continue };
             let Ok(stat) = entry.stat() else { continue };
             if stat.is_file() {
-                survey.bytes += stat.size;
-                survey.block_bytes += stat.size.next_multiple_of(BLOCK_BYTES);
+                // Sparse files may have any size.
+                let blocks = stat.size.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES);
+                survey.block_bytes = survey.block_bytes.saturating_add(blocks).min(MOST_BYTES);
             }
             survey.entries.push(SurveyEntry { relative: entry.relative, stat });
         }
