@@ -620,3 +620,16 @@ fn copy_of_a_proc_file_is_whole() {
     crate::Host::new("/").unwrap().copy(from, &to).unwrap();
     assert_eq!(std::fs::read(&to).unwrap(), std::fs::read(from).unwrap());
 }
+
+#[test]
+fn copy_to_a_device_keeps_its_permission_bits() {
+    let host = Host::new("/").unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let from = place.path().join("file");
+    std::fs::write(&from, "bytes").unwrap();
+    // Even a change to the same bits would move the change time. To other users than root it is an error.
+    let before = host.metadata("/dev/null").unwrap();
+    host.set_mode(&from, before.mode).unwrap();
+    assert_eq!(host.copy(&from, "/dev/null").unwrap(), 5);
+    assert_eq!(host.metadata("/dev/null").unwrap().changed, before.changed);
+}
