@@ -20,45 +20,45 @@ use crate::names;
 /// An entry: its directory, and the name that the directory stores.
 type EntryPlace = (ObjectId, Arc<[u8]>);
 
-/// Maximum number of entries in a list of [`Places`].
+/// Maximum number of entries in a list of [`EntryPlaces`].
 const MOST_LISTED: usize = 16;
 
 /// The known entries that name one object. Most objects have one name. But a file may have a million names,
 /// and the removal of one name must not search all the others.
 #[derive(Debug)]
-enum Places {
+enum EntryPlaces {
     /// At most [`MOST_LISTED`] entries.
     Listed(SmallVec<[EntryPlace; 1]>),
     Sorted(BTreeSet<EntryPlace>),
 }
 
-impl Places {
-    fn new() -> Places {
-        Places::Listed(SmallVec::new())
+impl EntryPlaces {
+    fn new() -> EntryPlaces {
+        EntryPlaces::Listed(SmallVec::new())
     }
 
     /// Adds an entry, which is not among these yet.
     fn add(&mut self, place: EntryPlace) {
         match self {
-            Places::Listed(list) if list.len() < MOST_LISTED => list.push(place),
-            Places::Listed(list) => {
-                *self = Places::Sorted(std::mem::take(list).into_iter().chain([place]).collect());
+            EntryPlaces::Listed(list) if list.len() < MOST_LISTED => list.push(place),
+            EntryPlaces::Listed(list) => {
+                *self = EntryPlaces::Sorted(std::mem::take(list).into_iter().chain([place]).collect());
             }
-            Places::Sorted(set) => _ = set.insert(place),
+            EntryPlaces::Sorted(set) => _ = set.insert(place),
         }
     }
 
     fn remove(&mut self, place: &EntryPlace) {
         match self {
-            Places::Listed(list) => list.retain(|other| other != place),
-            Places::Sorted(set) => _ = set.remove(place),
+            EntryPlaces::Listed(list) => list.retain(|other| other != place),
+            EntryPlaces::Sorted(set) => _ = set.remove(place),
         }
     }
 
     fn iter(&self) -> impl Iterator<Item = &EntryPlace> {
         let (list, set) = match self {
-            Places::Listed(list) => (&list[..], None),
-            Places::Sorted(set) => (&[][..], Some(set)),
+            EntryPlaces::Listed(list) => (&list[..], None),
+            EntryPlaces::Sorted(set) => (&[][..], Some(set)),
         };
         list.iter().chain(set.into_iter().flatten())
     }
@@ -70,7 +70,7 @@ pub(super) struct KnownTree {
     root: ObjectId,
     dirs: HashMap<ObjectId, HashMap<Arc<[u8]>, ObjectId>>,
     /// The known entries that name each object. Each has at least one.
-    places: HashMap<ObjectId, Places>,
+    places: HashMap<ObjectId, EntryPlaces>,
 }
 
 impl KnownTree {
@@ -106,7 +106,7 @@ impl KnownTree {
         if let Some(entries) = self.dirs.get_mut(&dir) {
             let name: Arc<[u8]> = name.into();
             entries.insert(Arc::clone(&name), id);
-            self.places.entry(id).or_insert_with(Places::new).add((dir, name));
+            self.places.entry(id).or_insert_with(EntryPlaces::new).add((dir, name));
         }
     }
 
