@@ -311,6 +311,20 @@ fn remove_dir_all_keeps_removed_entries_removed_after_an_error() {
 }
 
 #[test]
+fn root_stays_by_each_of_its_paths() {
+    let fs = empty();
+    for path in ["/", "//", "/.", ".", "./"] {
+        fs.create_dir_all("/nest/in").unwrap();
+        fs.write("/nest/egg", "").unwrap();
+        let nest = fs.dir("/nest").unwrap();
+        nest.remove_dir_all(path).unwrap();
+        assert_eq!(nest.read_dir(path).unwrap().count(), 0, "{path}");
+        fs.remove_dir_all(path).unwrap();
+        assert_eq!(fs.read_dir(path).unwrap().count(), 0, "{path}");
+    }
+}
+
+#[test]
 fn calls_on_the_wrong_kind_of_file_give_the_promised_errors() {
     let fs = empty();
     fs.mkdir("/d".into(), 0o777).unwrap();

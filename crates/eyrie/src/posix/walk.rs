@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::vec::IntoIter;
 
 use eyrie_engine::Kind;
@@ -426,9 +426,7 @@ pub(super) fn remove_all<P: Posix + Clone>(fs: P, path: &Path) -> Result<()> {
                 let result = entry.dir().unlink(entry.name().into());
                 (entry.relative, result)
             }
-            WalkStep::Left(entry) if entry.name().components().all(|part| part.as_os_str() == "/") => {
-                continue;
-            }
+            WalkStep::Left(entry) if entry.depth == 0 && is_root(path) => continue,
             WalkStep::Left(entry) => {
                 let result = entry.dir().rmdir(entry.name().into());
                 (entry.relative, result)
@@ -446,6 +444,11 @@ pub(super) fn remove_all<P: Posix + Clone>(fs: P, path: &Path) -> Result<()> {
         }
     }
     damage.map_or(Ok(()), Err)
+}
+
+/// True for a path without a name, such as `/` and `.`, which leads to the root of the file system.
+fn is_root(path: &Path) -> bool {
+    path.components().all(|part| matches!(part, Component::RootDir | Component::CurDir))
 }
 
 #[cfg(test)]
