@@ -258,7 +258,8 @@ fn clone_within_a_file_of_a_full_volume_fails_for_lack_of_space() {
             while filler.append(&bytes(part)).is_ok() {}
         }
         files.remove_file("/spare").unwrap();
-        files.write("/probe", bytes(4096)).unwrap();
+        // This write waits until the freed storage can be used again.
+        files.write("/probe", bytes(64 << 10)).unwrap();
         assert_eq!(errno(sparse.clone_range((&sparse, 0), 2 * GIB, 0)), Some(Errno::NOSPC), "{medium:?}");
         assert_eq!(
             files.metadata("/sparse").unwrap().size,
