@@ -34,6 +34,21 @@ const MOST_POOLED: usize = 2 * POOLS.1 as usize;
 const WRITE_MAX: usize = 64 << 20;
 const _: () = assert!(WRITE_MAX < LARGE_LANE_BYTES);
 
+impl Client {
+    /// Makes all changes of this client durable, for a close. No other thread makes calls meanwhile. If no
+    /// change needs it, makes no request.
+    ///
+    /// # Errors
+    /// As [`Engine::sync`].
+    pub fn save(&self) -> Result<()> {
+        if self.board().is_saved() {
+            // The service has saved the volume before its end, and this client has not joined the next one.
+            self.unsynced.save();
+        }
+        if self.unsynced.has_some() { self.sync() } else { self.check_log() }
+    }
+}
+
 impl Engine for Client {
     delegate_reads!(reading_object, reading_bytes);
 

@@ -56,6 +56,11 @@ impl UnsyncedChanges {
         self.durable.fetch_max(self.made(), Ordering::SeqCst);
     }
 
+    /// True if a change is not certainly durable, or may be lost.
+    pub fn has_some(&self) -> bool {
+        self.are_lost.load(Ordering::SeqCst) || self.made() != self.durable.load(Ordering::SeqCst)
+    }
+
     /// Returns the number of changes so far. A sync that begins now makes them durable.
     pub fn made(&self) -> u64 {
         self.made.load(Ordering::SeqCst)

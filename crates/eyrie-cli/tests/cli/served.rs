@@ -88,6 +88,16 @@ impl Program {
         service.stop();
         sandbox.succeed(["fsck", "vol"]);
     }
+
+    /// Works as [`Program::end`] for a program whose changes were lost, so that its close fails.
+    pub fn end_after_loss(self, service: Service, sandbox: &Sandbox) {
+        drop(self.files);
+        let error = self.volume.close().unwrap_err();
+        assert_eq!(error.errno(), Errno::IO, "{error}");
+        drop(error);
+        service.stop();
+        sandbox.succeed(["fsck", "vol"]);
+    }
 }
 
 /// Kills the service, and moves `/nest` with the open file `egg` away. Another file then gets the path

@@ -124,6 +124,32 @@ fn synced_changes_outlive_the_kill_of_their_service() {
     sandbox.succeed(["fsck", "vol"]);
 }
 
+/// The service is killed or stopped before its first background drain.
+#[test]
+fn close_of_a_client_makes_its_changes_durable() {
+    let sandbox = on_disk("16M");
+    let write = |text: &str| {
+        let program = Program::start(&sandbox);
+        program.files.write("/egg", text).unwrap();
+        drop(program.files);
+        program.volume
+    };
+    let service = Service::start(&sandbox);
+    write("blue").close().unwrap();
+    service.kill();
+    assert_eq!(sandbox.succeed(["cat", "vol:/egg"]), "blue");
+    let service = Service::start(&sandbox);
+    let volume = write("green");
+    service.stop();
+    let start = Instant::now();
+    volume.close().unwrap();
+    assert!(
+        start.elapsed().as_secs() < 4,
+        "a close waits for no service if the last one has saved the volume"
+    );
+    assert_eq!(sandbox.succeed(["cat", "vol:/egg"]), "green");
+}
+
 #[test]
 fn sync_after_a_kill_tells_of_lost_changes() {
     let sandbox = on_disk("16M");
@@ -157,7 +183,7 @@ fn sync_after_a_kill_tells_of_lost_changes() {
     again.volume.sync().unwrap();
     drop((egg, again.files));
     again.volume.close().unwrap();
-    program.end(service, &sandbox);
+    program.end_after_loss(service, &sandbox);
 }
 
 #[test]
@@ -226,7 +252,7 @@ fn lost_files_are_not_mistaken_for_later_ones() {
     }
     assert_eq!(files.read("/kept").unwrap(), b"blue");
     drop(lost);
-    program.end(service, &sandbox);
+    program.end_after_loss(service, &sandbox);
 }
 
 /// A service is killed before its first files are durable. At the time of the kill, the only durable limit of
@@ -267,6 +293,6 @@ fn lose_files_and_reuse_their_ids() -> bool {
     }
     (0..FILES).for_each(|number| assert_eq!(files.read(mine(number)).unwrap(), b"mine"));
     drop(lost);
-    program.end(service, &sandbox);
+    program.end_after_loss(service, &sandbox);
     true
 }

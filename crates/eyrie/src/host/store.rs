@@ -17,6 +17,8 @@ use crate::{Errno, Error, Result, names};
 
 /// Bytes of the first buffer for a value, and the least number of bytes by which a full buffer grows.
 const FIRST_READ: usize = 4096;
+/// Maximum number of bytes that one `read(2)` returns, even if the file has more.
+const READ_MAX: usize = 0x7fff_f000;
 
 /// The number of the next temporary file. Several stores of the process may have one directory open, so all
 /// of them share this number.
@@ -150,7 +152,7 @@ impl HostStore {
             }
             let room = out.capacity() - out.len();
             let count = named("get", io::read(&file, rustix::buffer::spare_capacity(out)))?;
-            if count < room {
+            if is_last(count, room) {
                 return Ok(true);
             }
         }
@@ -344,9 +346,32 @@ impl KeyValueStore for HostStore {
     }
 }
 
+/// True if a read that got `count` bytes into a buffer of `room` bytes has met the end of the file.
+fn is_last(count: usize, room: usize) -> bool {
+    count < room.min(READ_MAX)
+}
+
 fn write_all(file: &OwnedFd, mut data: &[u8]) -> io::Result<()> {
     while !data.is_empty() {
         data = &data[io::write(file, data)?..];
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_of_the_most_bytes_is_not_the_last() {
+        for (count, room, last) in [
+            (0, 1, true),
+            (4095, 4096, true),
+            (4096, 4096, false),
+            (READ_MAX - 1, 1 << 31, true),
+            (READ_MAX, 1 << 31, false),
+        ] {
+            assert_eq!(is_last(count, room), last, "{count} {room}");
+        }
+    }
 }

@@ -108,10 +108,20 @@ impl<P: Posix + Clone> Ladder<P> {
     /// # Errors
     /// As [`Ladder::here`] and [`Posix::open`]. After an error the ladder is unchanged.
     pub fn down(&mut self, name: &Path, visit: impl FnOnce(&P, &P::Handle)) -> Result<()> {
+        // Another program may replace a directory below the start with a link that leads out of the tree.
+        self.step_down(name, self.rungs.is_empty(), visit)
+    }
+
+    /// Works as [`Ladder::down`], but never follows a symbolic link at the end of `name`. Another program may
+    /// have replaced the directory with a link since the caller looked at it.
+    pub(super) fn down_to(&mut self, name: &Path, visit: impl FnOnce(&P, &P::Handle)) -> Result<()> {
+        self.step_down(name, false, visit)
+    }
+
+    fn step_down(&mut self, name: &Path, follows: bool, visit: impl FnOnce(&P, &P::Handle)) -> Result<()> {
         let here = self.here()?;
         let mut flags = OpenFlags::READ | OpenFlags::DIRECTORY;
-        // Another program may replace a directory below the start with a link that leads out of the tree.
-        flags.set(OpenFlags::NOFOLLOW, !self.rungs.is_empty());
+        flags.set(OpenFlags::NOFOLLOW, !follows);
         let rung = open(&here, name, flags, visit)?;
         self.rungs.push(rung);
         let most = self.start.open_dirs_max();

@@ -182,7 +182,10 @@ pub(super) fn copy<P: Posix>(fs: &P, from: &Path, to: &Path) -> Result<u64> {
             }
         }
     }
-    target.call(|fs, handle| fs.chmod(Target::Open(handle), stat.mode))?;
+    // A device of the host, such as `/dev/null`, belongs to all programs and keeps its permission bits.
+    if target.stat()?.is_file() {
+        target.call(|fs, handle| fs.chmod(Target::Open(handle), stat.mode))?;
+    }
     target.close()?;
     Ok(copied)
 }

@@ -311,6 +311,20 @@ fn remove_dir_all_keeps_removed_entries_removed_after_an_error() {
 }
 
 #[test]
+fn root_stays_by_each_of_its_paths() {
+    let fs = empty();
+    for path in ["/", "//", "/.", ".", "./"] {
+        fs.create_dir_all("/nest/in").unwrap();
+        fs.write("/nest/egg", "").unwrap();
+        let nest = fs.dir("/nest").unwrap();
+        nest.remove_dir_all(path).unwrap();
+        assert_eq!(nest.read_dir(path).unwrap().count(), 0, "{path}");
+        fs.remove_dir_all(path).unwrap();
+        assert_eq!(fs.read_dir(path).unwrap().count(), 0, "{path}");
+    }
+}
+
+#[test]
 fn calls_on_the_wrong_kind_of_file_give_the_promised_errors() {
     let fs = empty();
     fs.mkdir("/d".into(), 0o777).unwrap();
@@ -619,4 +633,17 @@ fn copy_of_a_proc_file_is_whole() {
     let (from, to) = (Path::new("/proc/sys/kernel/pid_max"), place.path().join("copy"));
     crate::Host::new("/").unwrap().copy(from, &to).unwrap();
     assert_eq!(std::fs::read(&to).unwrap(), std::fs::read(from).unwrap());
+}
+
+#[test]
+fn copy_to_a_device_keeps_its_permission_bits() {
+    let host = Host::new("/").unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let from = place.path().join("file");
+    std::fs::write(&from, "bytes").unwrap();
+    // Even a change to the same bits would move the change time. To other users than root it is an error.
+    let before = host.metadata("/dev/null").unwrap();
+    host.set_mode(&from, before.mode).unwrap();
+    assert_eq!(host.copy(&from, "/dev/null").unwrap(), 5);
+    assert_eq!(host.metadata("/dev/null").unwrap().changed, before.changed);
 }

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::vec::IntoIter;
 
 use eyrie_engine::Kind;
@@ -335,7 +335,7 @@ impl<P: Posix + Clone> Walk<P> {
         let (mut names, mut entries) = (Vec::new(), Vec::new());
         let mut listed = Ok(());
         let wanted = self.wanted;
-        let opened = self.ladder.down(&level.name, |fs, handle| {
+        let opened = self.ladder.down_to(&level.name, |fs, handle| {
             listed = fs.list(handle, 0, &mut |entry| {
                 if wanted(OsStr::from_bytes(entry.name)) {
                     let start = names.len();
@@ -426,9 +426,7 @@ pub(super) fn remove_all<P: Posix + Clone>(fs: P, path: &Path) -> Result<()> {
                 let result = entry.dir().unlink(entry.name().into());
                 (entry.relative, result)
             }
-            WalkStep::Left(entry) if entry.name().components().all(|part| part.as_os_str() == "/") => {
-                continue;
-            }
+            WalkStep::Left(entry) if entry.depth == 0 && is_root(path) => continue,
             WalkStep::Left(entry) => {
                 let result = entry.dir().rmdir(entry.name().into());
                 (entry.relative, result)
@@ -446,6 +444,11 @@ pub(super) fn remove_all<P: Posix + Clone>(fs: P, path: &Path) -> Result<()> {
         }
     }
     damage.map_or(Ok(()), Err)
+}
+
+/// True for a path without a name, such as `/` and `.`, which leads to the root of the file system.
+fn is_root(path: &Path) -> bool {
+    path.components().all(|part| matches!(part, Component::RootDir | Component::CurDir))
 }
 
 #[cfg(test)]
@@ -503,6 +506,27 @@ mod tests {
         let (path, error) = failed.expect("the directory is reported");
         assert_eq!((path.as_path(), error.errno()), (Path::new("again"), Errno::LOOP));
         assert!(!error.to_string().contains("repair"), "{error}");
+    }
+
+    /// Another program replaces the root of a walk with a link before the walk enters it. A removal would
+    /// otherwise empty the directory to which the link leads.
+    #[test]
+    fn walk_enters_no_link_that_has_replaced_its_root() {
+        fn enters_no_link<P: PosixExt>(fs: &P) {
+            fs.create_dir_all("/tree/in").expect("room");
+            fs.create_dir_all("/other/kept").expect("room");
+            let mut walk = fs.walk("/tree").expect("there");
+            assert!(matches!(walk.next(), Some(WalkStep::Entry(_))));
+            fs.remove_dir_all("/tree").expect("there");
+            fs.symlink("other".as_ref(), "/tree".into()).expect("room");
+            let Some(WalkStep::Failed(_, error)) = walk.next() else { panic!("the walk enters the link") };
+            assert_eq!(error.errno(), Errno::NOTDIR);
+            // A path with a slash at its end leads through a link.
+            assert_eq!(fs.walk("/tree/").expect("there").count(), 4);
+        }
+        enters_no_link(&crate::pxfs::tests::empty());
+        let place = tempfile::tempdir().expect("a directory");
+        enters_no_link(&Host::new(place.path()).expect("a directory"));
     }
 
     #[test]

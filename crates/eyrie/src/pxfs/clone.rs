@@ -118,17 +118,37 @@ impl<E: Engine> AsUser<'_, E> {
             left -= last;
             self.clone_step((source, from + left), (target, to + left), last)?;
         }
-        let mut at = 0;
+        let (mut at, mut has_begun) = (0, left < length);
         while at < left {
-            self.clone_step((source, from + at), (target, to + at), (left - at).min(CLONED_AT_ONCE))?;
-            at += CLONED_AT_ONCE;
+            let next = self.clone_next((source, from), (target, to), (at, left));
+            at = next.map_err(|error| match error {
+                // Earlier steps may have moved the end of the file, so a call that begins again would refuse
+                // its own range.
+                CallError::Engine(error) if source == target && has_begun => CallError::Final(error),
+                error => error,
+            })?;
+            has_begun = true;
+        }
+        Ok(())
+    }
+
+    /// Makes the next step of a clone of `length` bytes, at `at` or after it. Returns the place of the step
+    /// that follows.
+    fn clone_next(
+        &self,
+        (source, from): FilePlace,
+        (target, to): FilePlace,
+        (mut at, length): (u64, u64),
+    ) -> CallResult<u64> {
+        if at > 0 {
             let hole = self.hole_from((source, from + at))?.min(self.hole_from((target, to + at))?);
             // A step is left out if both files have only holes there. The last step is never left out,
             // because it sets the size.
-            let last = (left - 1) / CLONED_AT_ONCE * CLONED_AT_ONCE;
-            at = (at + hole / CLONED_AT_ONCE * CLONED_AT_ONCE).min(last.max(at));
+            let last = (length - 1) / CLONED_AT_ONCE * CLONED_AT_ONCE;
+            at = (at + hole / CLONED_AT_ONCE * CLONED_AT_ONCE).min(last);
         }
-        Ok(())
+        self.clone_step((source, from + at), (target, to + at), (length - at).min(CLONED_AT_ONCE))?;
+        Ok(at + CLONED_AT_ONCE)
     }
 
     /// Returns the number of bytes from a place to the next data of the file, or [`OFFSET_MAX`] if no data

@@ -93,7 +93,7 @@ impl<E: Engine> File<Pxfs<E>> {
     /// ```
     pub fn pieces<'a>(&'a self, range: impl RangeBounds<u64>, pin: &'a Guard) -> Pieces<'a, E> {
         let (at, end) = offsets(range);
-        Pieces { file: self, pin, at, end }
+        Pieces { file: self, pin, at, end, has_ended: false }
     }
 }
 
@@ -128,12 +128,16 @@ pub struct Pieces<'a, E: Engine> {
     pin: &'a Guard,
     at: u64,
     end: u64,
+    has_ended: bool,
 }
 
 impl<'a, E: Engine> Iterator for Pieces<'a, E> {
     type Item = Result<View<'a>>;
 
     fn next(&mut self) -> Option<Result<View<'a>>> {
+        if self.has_ended {
+            return None;
+        }
         let (range, pin) = ((self.at, self.end), self.pin);
         let piece = self.file.call(|fs, handle| {
             let piece = fs.as_user().next_piece(handle, range, pin);
@@ -141,7 +145,7 @@ impl<'a, E: Engine> Iterator for Pieces<'a, E> {
         });
         match piece {
             Ok(piece) if piece.is_empty() => {
-                self.at = self.end;
+                self.has_ended = true;
                 None
             }
             Ok(piece) => {
@@ -149,7 +153,7 @@ impl<'a, E: Engine> Iterator for Pieces<'a, E> {
                 Some(Ok(piece))
             }
             Err(error) => {
-                self.at = self.end;
+                self.has_ended = true;
                 Some(Err(error))
             }
         }

@@ -131,8 +131,8 @@ impl VolumeEngine {
     pub(super) fn try_close(&mut self) -> Result<()> {
         match &mut self.0 {
             Role::Owner(engine) => engine.try_close(),
-            // Every change has reached the service, which saves the volume when it ends.
-            Role::Client(_) => Ok(()),
+            // The service saves the volume when it ends, but a kill would lose changes on a disk.
+            Role::Client(client) => client.save(),
         }
     }
 }

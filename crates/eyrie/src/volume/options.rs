@@ -161,7 +161,8 @@ impl VolumeOptions {
     }
 
     /// Sets permission bits, user and group of the root directory. By default the bits are 0o755, and user
-    /// and group are the effective ids of this process.
+    /// and group are the effective ids of this process. As with `chmod(2)`, the bits of `mode` above 0o7777
+    /// have no effect.
     ///
     /// # Examples
     /// ```
@@ -174,7 +175,7 @@ impl VolumeOptions {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn owner(mut self, mode: u16, uid: u32, gid: u32) -> VolumeOptions {
-        self.owner = Owner { mode, uid, gid };
+        self.owner = Owner { mode: mode & 0o7777, uid, gid };
         self
     }
 

@@ -8,7 +8,7 @@ use eyrie::{
 };
 
 use crate::space::volumes;
-use crate::{errno, side_by_side};
+use crate::{alone, errno, side_by_side};
 
 const PAGE: u64 = 4096;
 
@@ -236,6 +236,40 @@ fn clone_of_more_than_a_gibibyte_is_whole_or_refused() {
         files.remove_file("/source").unwrap();
         files.remove_file("/target").unwrap();
         assert_eq!(used(&files), empty, "{medium:?}");
+    }
+}
+
+/// A clone within a file first makes the step at the end of the range, which moves the end of the file.
+#[test]
+fn clone_within_a_file_of_a_full_volume_fails_for_lack_of_space() {
+    const GIB: u64 = 1 << 30;
+    let _tests = alone();
+    for (medium, _host, volume, files) in volumes(32 << 20) {
+        files.create_file("/sparse").unwrap();
+        let sparse = open(&files, "/sparse", OpenFlags::READ | OpenFlags::WRITE);
+        // Each page of the first GiB needs a node of its own, and the pages at the end share their nodes.
+        for place in (0..GIB).step_by(2 << 20) {
+            sparse.write_all_at(&bytes(4096), place).unwrap();
+        }
+        sparse.write_all_at(&bytes(5000), GIB).unwrap();
+        files.write("/spare", bytes(400 << 10)).unwrap();
+        let filler = files.options().append(true).create(true).open("/filler").unwrap();
+        for part in [64 << 10, 4096] {
+            while filler.append(&bytes(part)).is_ok() {}
+        }
+        files.remove_file("/spare").unwrap();
+        // This write waits until the freed storage can be used again.
+        files.write("/probe", bytes(64 << 10)).unwrap();
+        assert_eq!(errno(sparse.clone_range((&sparse, 0), 2 * GIB, 0)), Some(Errno::NOSPC), "{medium:?}");
+        assert_eq!(
+            files.metadata("/sparse").unwrap().size,
+            3 * GIB + 5000,
+            "{medium:?}: the last step stays"
+        );
+        let mut end = [0; 5000];
+        sparse.read_exact_at(&mut end, 3 * GIB).unwrap();
+        assert_eq!(end[..], bytes(5000), "{medium:?}");
+        assert!(volume.check().unwrap().is_clean(), "{medium:?}");
     }
 }
 

@@ -90,6 +90,17 @@ fn open_or_create_keeps_what_is_there() {
 }
 
 #[test]
+fn root_directory_gets_only_permission_bits() {
+    let _side_by_side = side_by_side();
+    let (_place, path) = place();
+    // The host's `st_mode` of a directory also has the kind.
+    let volume = options(MediumChoice::Dram).owner(0o41750, 1, 2).create(&path).unwrap();
+    let stat = root(&volume).metadata("/").unwrap();
+    assert_eq!((stat.mode, stat.uid, stat.gid), (0o1750, 1, 2));
+    assert_eq!(volume.check().unwrap().findings, [""; 0]);
+}
+
+#[test]
 fn stats_count_objects_and_work_of_the_disk() {
     let _side_by_side = side_by_side();
     let (_place, path) = place();

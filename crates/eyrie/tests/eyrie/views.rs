@@ -142,6 +142,26 @@ fn pieces_of_a_large_file_have_a_limit() {
 }
 
 #[test]
+fn pieces_end_with_the_file_and_with_an_error() {
+    let _side_by_side = side_by_side();
+    let host = tempfile::tempdir().unwrap();
+    let volume = create(&host.path().join("v"), 16 << 20, MEDIA[0]);
+    let files = volume.files(Credentials::root());
+    files.write("/file", pattern(10_000, 1)).unwrap();
+    let (file, pin) = (files.open_file("/file").unwrap(), files.pin());
+    let writer = files.options().write(true).open("/file").unwrap();
+    for end in [10_000, 20_000, i64::MAX as u64, u64::MAX] {
+        let mut pieces = file.pieces(..end, &pin);
+        assert_eq!(pieces.by_ref().map(|piece| piece.unwrap().len()).sum::<usize>(), 10_000);
+        assert!(pieces.next().is_none(), "a range that ends at {end}");
+        let mut refused = writer.pieces(..end, &pin);
+        assert_eq!(refused.next().unwrap().unwrap_err().errno(), Errno::BADF);
+        assert!(refused.next().is_none(), "a range that ends at {end}");
+    }
+    assert_eq!(writer.pieces(.., &pin).take(2).count(), 1, "a caller may go on after an error");
+}
+
+#[test]
 fn file_that_is_too_large_for_a_value_is_not_lent_as_one() {
     let _side_by_side = side_by_side();
     let host = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();

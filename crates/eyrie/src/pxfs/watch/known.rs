@@ -6,7 +6,7 @@
 //! entry has a notice of its own. After the last notice of an entry, the known entry is the entry of the
 //! volume. So a listing needs no lock that stops changes or notices.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -20,13 +20,57 @@ use crate::names;
 /// An entry: its directory, and the name that the directory stores.
 type EntryPlace = (ObjectId, Arc<[u8]>);
 
+/// Maximum number of entries in a list of [`EntryPlaces`].
+const MOST_LISTED: usize = 16;
+
+/// The known entries that name one object. Most objects have one name. But a file may have a million names,
+/// and the removal of one name must not search all the others.
+#[derive(Debug)]
+enum EntryPlaces {
+    /// At most [`MOST_LISTED`] entries.
+    Listed(SmallVec<[EntryPlace; 1]>),
+    Sorted(BTreeSet<EntryPlace>),
+}
+
+impl EntryPlaces {
+    fn new() -> EntryPlaces {
+        EntryPlaces::Listed(SmallVec::new())
+    }
+
+    /// Adds an entry, which is not among these yet.
+    fn add(&mut self, place: EntryPlace) {
+        match self {
+            EntryPlaces::Listed(list) if list.len() < MOST_LISTED => list.push(place),
+            EntryPlaces::Listed(list) => {
+                *self = EntryPlaces::Sorted(std::mem::take(list).into_iter().chain([place]).collect());
+            }
+            EntryPlaces::Sorted(set) => _ = set.insert(place),
+        }
+    }
+
+    fn remove(&mut self, place: &EntryPlace) {
+        match self {
+            EntryPlaces::Listed(list) => list.retain(|other| other != place),
+            EntryPlaces::Sorted(set) => _ = set.remove(place),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &EntryPlace> {
+        let (list, set) = match self {
+            EntryPlaces::Listed(list) => (&list[..], None),
+            EntryPlaces::Sorted(set) => (&[][..], Some(set)),
+        };
+        list.iter().chain(set.into_iter().flatten())
+    }
+}
+
 /// The watched directories, and the entries of them that the watch needs.
 #[derive(Debug)]
 pub(super) struct KnownTree {
     root: ObjectId,
     dirs: HashMap<ObjectId, HashMap<Arc<[u8]>, ObjectId>>,
-    /// The known entries that name each object.
-    places: HashMap<ObjectId, SmallVec<[EntryPlace; 1]>>,
+    /// The known entries that name each object. Each has at least one.
+    places: HashMap<ObjectId, EntryPlaces>,
 }
 
 impl KnownTree {
@@ -62,21 +106,21 @@ impl KnownTree {
         if let Some(entries) = self.dirs.get_mut(&dir) {
             let name: Arc<[u8]> = name.into();
             entries.insert(Arc::clone(&name), id);
-            self.places.entry(id).or_default().push((dir, name));
+            self.places.entry(id).or_insert_with(EntryPlaces::new).add((dir, name));
         }
     }
 
     /// Notes that an entry does not exist any more. Returns the object that it named, if the entry was known.
     pub(super) fn unplace(&mut self, dir: ObjectId, name: &[u8]) -> Option<ObjectId> {
-        let id = self.dirs.get_mut(&dir)?.remove(name)?;
-        self.remove_place(id, dir, name);
+        let (name, id) = self.dirs.get_mut(&dir)?.remove_entry(name)?;
+        self.remove_place(id, &(dir, name));
         Some(id)
     }
 
-    fn remove_place(&mut self, id: ObjectId, dir: ObjectId, name: &[u8]) {
+    fn remove_place(&mut self, id: ObjectId, place: &EntryPlace) {
         if let Some(places) = self.places.get_mut(&id) {
-            places.retain(|place| place.0 != dir || &*place.1 != name);
-            if places.is_empty() {
+            places.remove(place);
+            if places.iter().next().is_none() {
                 self.places.remove(&id);
             }
         }
@@ -95,7 +139,7 @@ impl KnownTree {
                 continue;
             }
             for (name, id) in self.dirs.remove(&dir).unwrap_or_default() {
-                self.remove_place(id, dir, &name);
+                self.remove_place(id, &(dir, name));
                 unnamed.push(id);
             }
         }
@@ -103,7 +147,7 @@ impl KnownTree {
 
     /// Returns the known entries that name an object.
     pub(super) fn places(&self, id: ObjectId) -> SmallVec<[EntryPlace; 1]> {
-        self.places.get(&id).cloned().unwrap_or_default()
+        self.places.get(&id).map(|places| places.iter().cloned().collect()).unwrap_or_default()
     }
 
     /// Returns the path of an entry of a watched directory, relative to the root. `None` if the known entries
@@ -116,7 +160,7 @@ impl KnownTree {
             if parts.len() > self.dirs.len() {
                 return None;
             }
-            let (parent, name) = self.places.get(&at)?.first()?;
+            let (parent, name) = self.places.get(&at)?.iter().next()?;
             parts.push(names::encode(name).into_owned());
             at = *parent;
         }
@@ -173,6 +217,29 @@ mod tests {
         assert!(known.unplace(dir(1), b"missing").is_none());
         known.place(dir(9), b"unwatched", file(4));
         assert!(!known.has(file(4)));
+    }
+
+    #[test]
+    fn many_names_of_one_file_are_forgotten_quickly() {
+        const NAMES: u32 = 200_000;
+        let began = std::time::Instant::now();
+        for forget_directory in [false, true] {
+            let mut known = KnownTree::new(dir(1));
+            known.place(dir(1), b"a", dir(2));
+            known.add_directory(dir(2));
+            (0..NAMES).for_each(|number| known.place(dir(2), &number.to_le_bytes(), file(3)));
+            assert_eq!(known.places(file(3)).len(), NAMES as usize);
+            if forget_directory {
+                known.unplace(dir(1), b"a");
+                known.forget_unnamed(dir(2));
+            } else {
+                for number in 0..NAMES {
+                    assert_eq!(known.unplace(dir(2), &number.to_le_bytes()), Some(file(3)));
+                }
+            }
+            assert!(!known.has(file(3)) && known.watches(dir(2)) != forget_directory);
+        }
+        assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     }
 
     #[test]
