@@ -14,7 +14,12 @@ pub struct Clock {
 impl Clock {
     /// Returns a time that is later than all earlier results by a nanosecond at least.
     pub fn next(&mut self) -> Time {
-        self.last = Clock::now().max(next_after(self.last));
+        self.next_from(Clock::now())
+    }
+
+    /// Works as [`Clock::next`], for one of several changes for which the caller has read the present once.
+    pub fn next_from(&mut self, present: Time) -> Time {
+        self.last = present.max(next_after(self.last));
         self.last
     }
 

@@ -364,12 +364,14 @@ impl Logs {
         let mut is_full = false;
         let may_wait = log.full_since.is_none_or(|since| since.elapsed() < LONGEST_WAIT);
         let tell = |position| lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
+        let present = Clock::now();
         let read = self.reader.read(file, *applied, tail, limit, |position, head, op| {
             if broken(SafetyRule::EntryIsAppliedBeforeItCounts) {
                 table.set_applied(*key, position);
                 tell(position);
             }
-            let entry = LoggedEntry { who, head, op, now: clock.next(), holder, is_of_dead_service: false };
+            let now = clock.next_from(present);
+            let entry = LoggedEntry { who, head, op, now, holder, is_of_dead_service: false };
             let needed = *storage + storage_of_entry(head.bytes.into());
             let new = Cell::new(None);
             let may_use = |id, generation| {
