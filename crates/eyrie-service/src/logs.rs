@@ -334,6 +334,7 @@ impl Logs {
         let mut is_full = false;
         let may_wait = log.full_since.is_none_or(|since| since.elapsed() < LONGEST_WAIT);
         let tell = |position| lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
+        table.set_seen(*key, tail);
         let read = self.reader.read(file, *applied, tail, limit, |position, head, op| {
             if broken(SafetyRule::EntryIsAppliedBeforeItCounts) {
                 table.set_applied(*key, position);

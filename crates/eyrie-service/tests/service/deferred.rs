@@ -253,6 +253,27 @@ fn entries_beyond_the_budget_change_nothing() {
     served.stop();
 }
 
+/// If the service is killed while it applies an entry, the next owner knows the entry, even if its client has
+/// stored the position only in the memory of its lanes.
+#[test]
+fn service_notes_the_entries_that_it_finds() {
+    let (mut served, [files, _other]) = Served::with_clients(256 << 20);
+    let holder = RawHolder::new(&served, b"egg");
+    let end = Cell::new(0);
+    holder.forge(|holder| {
+        end.set(holder.word().position() + RawHolder::entry(&holder.write(&[6])).len() as u64);
+        holder.log(&holder.write(&[6]), NO_DETAIL)
+    });
+    assert_eq!(files.read("/egg").unwrap(), [6]);
+    // The last word of the slot of each session has this position (`SEEN` of `host/change_logs.rs`).
+    let table = std::fs::read(served.path.join("sessions")).unwrap();
+    let slots = table[..256 * 4096].chunks(4096);
+    let seen = slots.map(|slot| u64::from_le_bytes(slot[4088..].try_into().unwrap()));
+    assert_eq!(seen.max(), Some(end.get()));
+    drop(files);
+    served.stop();
+}
+
 /// A client that goes on to append to a sealed log changes nothing.
 #[test]
 fn appends_to_a_sealed_log_change_nothing() {
