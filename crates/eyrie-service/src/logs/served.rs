@@ -17,6 +17,8 @@ use eyrie_engine::{ObjectId, Result};
 use eyrie_medium::shared::SharedMemory;
 use eyrie_medium::sync::{Mutex, lock};
 
+use super::waiting::EntryWait;
+
 /// Ids that a client has reserved, and that no applied change has used.
 pub type ReservedIds = Arc<Mutex<HashSet<ObjectId>>>;
 
@@ -45,8 +47,8 @@ pub struct ServedLog {
     pub latest_request: Option<Instant>,
     /// Time at which the log was opened, or at which an entry was last applied.
     pub last_entry: Instant,
-    /// The time since which an entry has waited for free storage.
-    pub full_since: Option<Instant>,
+    /// The wait of the first entry that is not applied.
+    pub wait: EntryWait,
     /// True if the session holds the grant of the volume, or may hold grants of parts. Otherwise the log is
     /// sealed and applied.
     pub is_open: bool,
@@ -82,7 +84,7 @@ impl ServedLog {
             changes: 0,
             latest_request: None,
             last_entry: Instant::now(),
-            full_since: None,
+            wait: EntryWait::default(),
             is_open: false,
             has_parts: false,
             is_provisioned: false,
