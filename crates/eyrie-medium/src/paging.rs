@@ -97,6 +97,11 @@ impl Medium {
         self.cache_files().map(|_| SharedPages(Arc::clone(&self.segments[0])))
     }
 
+    /// True if more than twice as many pages of a disk are in memory as the limit permits.
+    pub fn is_overfull(&self) -> bool {
+        matches!(&self.backing, Backing::Paged(keeper) if keeper.pager().is_overfull())
+    }
+
     /// True if long pins keep more than twice as many pages of a disk in memory as the limit permits.
     pub fn is_overfull_by_pins(&self) -> bool {
         matches!(&self.backing, Backing::Paged(keeper) if keeper.pager().is_overfull_by_pins())

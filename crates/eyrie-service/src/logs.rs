@@ -46,6 +46,7 @@ use crate::clock::Clock;
 mod contention;
 mod grants;
 mod served;
+mod waiting;
 
 /// Number of changes by requests after which a session may get grants of parts.
 const CHANGES_BEFORE_GRANT: u32 = if cfg!(feature = "shuttle") { 1 } else { 32 };
@@ -56,9 +57,6 @@ const IDLE: Duration = Duration::from_millis(100);
 /// Number of bytes of a log after which a sweep goes on to the next log, so that other sessions have their
 /// turn.
 const SWEEP_BYTES: u64 = 128 << 10;
-/// Maximum time for which an entry waits for free storage. Long before, the service ends the sessions of
-/// other processes that hold storage back.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Number of bytes of a log after which the service tells the client that they are applied. It also tells the
 /// client at the end of a sweep.
 const TELL_EVERY: u64 = 1 << 10;
@@ -362,9 +360,11 @@ impl Logs {
         let ServedLog { key, who, lanes, file, reserved, generations, applied, storage, .. } = log;
         let (limit_of_storage, was_useless, is_useless) = (log.limit, log.is_useless, &mut log.is_useless);
         let mut is_full = false;
-        let may_wait = log.full_since.is_none_or(|since| since.elapsed() < LONGEST_WAIT);
+        // If an entry is applied, the next one may wait as long.
+        let must_end = |applied: u64| log.wait.is_over() && applied == start;
         let tell = |position| lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
         let present = Clock::now();
+        table.set_seen(*key, tail);
         let read = self.reader.read(file, *applied, tail, limit, |position, head, op| {
             if broken(SafetyRule::EntryIsAppliedBeforeItCounts) {
                 table.set_applied(*key, position);
@@ -393,7 +393,7 @@ impl Logs {
                     table.set_generations(*key, generations);
                 }
                 // The entry finds storage as soon as nobody holds storage back.
-                Err(Error::NoSpace) if may_wait && !*is_useless => {
+                Err(Error::NoSpace) if !must_end(*applied) && !*is_useless => {
                     is_full = true;
                     return false;
                 }
@@ -427,16 +427,16 @@ impl Logs {
                 *applied = position;
                 table.set_applied(*key, position);
             }
-            Err(LogError::Host(_)) if may_wait => is_full = true,
+            Err(LogError::Host(_)) if !must_end(*applied) => is_full = true,
             Err(_) => {
-                // The client has broken the protocol, or the host could not read the log for
-                // [`LONGEST_WAIT`]. The log ends here.
+                // The client has broken the protocol, or the host could not read the log for too long. The
+                // log ends here.
                 tracing::warn!("a change log is damaged or cannot be read");
                 *is_useless = true;
             }
         }
         tell(*applied);
-        log.full_since = is_full.then(|| log.full_since.unwrap_or_else(Instant::now));
+        log.wait.note_attempt(is_full, *applied != start, Instant::now());
         if *applied != start {
             // The next owner gives the rest of the log only the rest of its budget.
             table.set_budget(*key, limit_of_storage.saturating_sub(*storage));

@@ -255,8 +255,10 @@ impl Service {
             self.set_asleep(true);
             has_work |= !broken(SafetyRule::ServiceLooksAgain) && self.sweep();
             let (logs, clock) = self.requests.logs();
+            let of_logs = logs.limit_of_sleep(&self.engine, clock);
+            let of_pins = self.limit_of_sleep_beside_pins();
             let limit =
-                if has_work { Some(Duration::ZERO) } else { logs.limit_of_sleep(&self.engine, clock) };
+                if has_work { Some(Duration::ZERO) } else { of_logs.into_iter().chain(of_pins).min() };
             let stops = self.poll(limit)?;
             self.tell_processor();
             self.set_asleep(false);
@@ -264,6 +266,7 @@ impl Service {
                 return Ok(());
             }
             last_look = Instant::now();
+            self.expel_from_cache(last_look);
             turns.wake(last_look);
         }
     }

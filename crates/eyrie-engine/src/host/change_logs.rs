@@ -1,11 +1,11 @@
 //! The table of the change logs of a service, and the files of the logs.
 //!
 //! The file `sessions` in the directory of the volume has a slot for each place of a session on the board. A
-//! slot has the key of the session, the position up to which its log is applied, its user, its grant, the
-//! generations for its new objects, and the storage that its entries may need. The key is stored last and
-//! cleared first, so a slot with a key is whole. After the slots, the file has the key of the session that
-//! holds the grant of each part, as the board has. So the next owner checks entries as the service does. The
-//! service maps the table, and gives no client access to it.
+//! slot has the key of the session, the positions up to which the service has found entries and has applied
+//! them, its user, its grant, the generations for its new objects, and the storage that its entries may need.
+//! The key is stored last and cleared first, so a slot with a key is whole. After the slots, the file has the
+//! key of the session that holds the grant of each part, as the board has. So the next owner checks entries
+//! as the service does. The service maps the table, and gives no client access to it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -42,8 +42,11 @@ const GENERATION: usize = 5;
 const GENERATIONS_END: usize = 6;
 const IDS: usize = 7;
 const FIRST_GROUP: usize = 8;
+/// The position after the last entry that the service has found. It may have applied entries up to this
+/// position, although [`APPLIED`] and the log itself do not say so.
+const SEEN: usize = SLOT_WORDS - 1;
 /// Largest number of supplementary groups of a user who can have a log.
-const GROUPS_MAX: usize = SLOT_WORDS - FIRST_GROUP;
+const GROUPS_MAX: usize = SEEN - FIRST_GROUP;
 /// First of the words with the sessions that hold the grants of the parts.
 const HOLDERS: usize = MOST_SESSIONS * SLOT_WORDS;
 const TABLE_BYTES: usize = (HOLDERS + PARTS) * 8;
@@ -166,6 +169,7 @@ impl LogTable {
         give_to_owner(&file, &self.directory);
         host::set_len(&file, LOG_FILE_BYTES as u64).map_err(failed)?;
         self.store(place, APPLIED, 0);
+        self.store(place, SEEN, 0);
         self.store(place, GRANTED, 0);
         self.store(place, GENERATION, 0);
         self.store(place, GENERATIONS_END, 0);
@@ -177,6 +181,14 @@ impl LogTable {
         }
         self.store(place, KEY, key.raw());
         Ok(Some(file))
+    }
+
+    /// Notes the position after the last entry in the log of a session. Callers note it before they apply an
+    /// entry. If they are killed then, the next owner applies the entry again, and the client learns that its
+    /// change is made, even if the client was stopped before it could store the position in its log.
+    #[inline]
+    pub fn set_seen(&self, key: SessionKey, position: u64) {
+        self.store(key.place(), SEEN, position);
     }
 
     /// Notes the position up to which the log of a session is applied.
@@ -241,6 +253,8 @@ pub(crate) struct LeftLog {
     pub(crate) who: Credentials,
     /// Position up to which the log is applied.
     pub(crate) applied: u64,
+    /// Position after the last entry that the service has found.
+    seen: u64,
     /// The numbers that the log may give to new objects.
     pub(crate) generations: Range<u64>,
     /// The storage that the entries may need, in bytes.
@@ -300,6 +314,7 @@ pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Re
             file,
             who,
             applied: slot.0[APPLIED],
+            seen: slot.0[SEEN],
             generations: slot.0[GENERATION]..slot.0[GENERATIONS_END],
             budget: slot.0[BUDGET],
             table: host::try_clone(&table).map_err(failed)?,
@@ -367,13 +382,14 @@ impl LeftLog {
             host::read_exact_at(&self.file, &mut word, index as u64 * 8).map(|()| u64::from_le_bytes(word))
         };
         // An earlier owner may have told the client that nothing after this position is applied.
-        let tail = word(FINAL_WORD).and_then(|end| end.checked_sub(1).map_or_else(|| word(TAIL_WORD), Ok));
+        // The client first stores the position after a new entry in the memory of its lanes, from which the
+        // service reads it. Then the client stores the position here. So the service may have found more
+        // entries than this position says.
+        let last = || word(TAIL_WORD).map(|tail| tail.max(self.seen));
+        let tail = word(FINAL_WORD).and_then(|end| end.checked_sub(1).map_or_else(last, Ok));
         match tail {
             // The client has shortened its file.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(self.applied),
-            // The client first stores the position after a new entry in the memory of its lanes, from which
-            // the service reads it. Then the client stores the position here. So the service may have applied
-            // more entries than this position says.
             tail => tail.map_err(failed).map(|tail| tail.max(self.applied)),
         }
     }

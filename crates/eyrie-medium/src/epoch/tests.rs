@@ -1,4 +1,8 @@
+use std::rc::Rc;
+use std::sync::mpsc::Sender;
+
 use super::*;
+use crate::sync::schedule::{Schedule, scheduled_by};
 
 /// The process has one clock, so these checks run as one test.
 #[test]
@@ -41,18 +45,31 @@ fn regression_forked_child_can_watch_pins() {
     assert!(can_watch.expect("the host can fork"), "the child hangs");
 }
 
+/// Sends a message whenever a thread waits for another one.
+struct ReportsWaits(Sender<()>);
+
+impl Schedule for ReportsWaits {
+    fn step(&self) {}
+
+    fn wait(&self) {
+        let _ = self.0.send(());
+    }
+}
+
 /// An advance that began before the watch does not note the counts of the new table.
 #[test]
 fn watch_waits_for_the_end_of_an_advance() {
     let pins = pins_file().expect("the host has memory");
+    let (sender, waits) = std::sync::mpsc::channel();
     while ADVANCING.swap(true, Ordering::Acquire) {}
-    let waits = std::thread::scope(|scope| {
-        let watching = scope.spawn(|| watch_pins(pins).map(drop));
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        let waits = !watching.is_finished();
+    let has_waited = std::thread::scope(|scope| {
+        let watching =
+            scope.spawn(|| scheduled_by(Rc::new(ReportsWaits(sender)), || watch_pins(pins).map(drop)));
+        // Without a wait, the thread ends and drops the sender.
+        let has_waited = waits.recv().is_ok();
         ADVANCING.store(false, Ordering::Release);
         watching.join().expect("no panic").expect("the pins can be mapped");
-        waits
+        has_waited
     });
-    assert!(waits, "the watch began within an advance");
+    assert!(has_waited, "the watch began within an advance");
 }

@@ -103,10 +103,14 @@ impl Pager {
         is_over
     }
 
-    /// True if the last eviction ended because pins lasted too long, and the cache has more than twice as
-    /// many pages as its limit permits.
+    /// True if the cache has more than twice as many pages as its limit permits.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.resident() > 2 * self.limit()
+    }
+
+    /// True if the last eviction ended because pins lasted too long, and the cache is overfull.
     pub(crate) fn is_overfull_by_pins(&self) -> bool {
-        self.is_held_back.load(Ordering::Relaxed) && self.resident() > 2 * self.limit()
+        self.is_held_back.load(Ordering::Relaxed) && self.is_overfull()
     }
 
     /// Gives the memory of neighbouring locked pages back, and unlocks them.

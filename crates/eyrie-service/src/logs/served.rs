@@ -18,6 +18,7 @@ use eyrie_medium::shared::SharedMemory;
 use eyrie_medium::sync::{Mutex, lock};
 
 use super::contention::LogUse;
+use super::waiting::EntryWait;
 
 /// Ids that a client has reserved, and that no applied change has used.
 pub type ReservedIds = Arc<Mutex<HashSet<ObjectId>>>;
@@ -47,8 +48,8 @@ pub struct ServedLog {
     pub latest_request: Option<Instant>,
     /// Time at which the log was opened, or at which an entry was last applied.
     pub last_entry: Instant,
-    /// The time since which an entry has waited for free storage.
-    pub full_since: Option<Instant>,
+    /// The wait of the first entry that is not applied.
+    pub wait: EntryWait,
     /// True if the session holds the grant of the volume, or may hold grants of parts. Otherwise the log is
     /// sealed and applied.
     pub is_open: bool,
@@ -84,7 +85,7 @@ impl ServedLog {
             changes: 0,
             latest_request: None,
             last_entry: Instant::now(),
-            full_since: None,
+            wait: EntryWait::default(),
             is_open: false,
             has_parts: false,
             is_provisioned: false,

@@ -17,6 +17,9 @@ const STORAGE_WAIT: Duration = Duration::from_millis(50);
 const IDLE_PIN: Duration = Duration::from_secs(1);
 /// As [`IDLE_PIN`], for a process that continues to request pages.
 const LONGEST_PIN: Duration = Duration::from_secs(30);
+/// Longest sleep of the service while the page cache is overfull. Otherwise a service without requests would
+/// not notice that [`IDLE_PIN`] is over.
+const OVERFULL_SLEEP: Duration = Duration::from_millis(100);
 
 /// The time since which pins keep a page cache overfull.
 #[derive(Default)]
@@ -92,6 +95,12 @@ impl Service {
         let held =
             self.holding_back(|session| since.is_some_and(|since| session.asked_for_pages_since(since)));
         self.expel(&held, "it kept too many pages in memory for too long");
+    }
+
+    /// Returns the longest time for which the service may sleep, because pins may keep the page cache
+    /// overfull. `None` if the cache is not overfull.
+    pub(super) fn limit_of_sleep_beside_pins(&self) -> Option<Duration> {
+        self.engine.volume().medium().is_overfull().then_some(OVERFULL_SLEEP)
     }
 
     /// Returns the sessions whose pins keep storage from being reused. Leaves out all sessions of a process

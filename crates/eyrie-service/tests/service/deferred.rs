@@ -1,9 +1,9 @@
 //! Deferred changes: a client logs them and goes on.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
+use std::cell::Cell;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use eyrie::{Errno, OpenFlags, Posix, PosixExt};
@@ -18,7 +18,7 @@ use eyrie_medium::sync::sleep::can_spin;
 use zerocopy::IntoBytes;
 
 use crate::Served;
-use crate::disk::with_a_long_pin;
+use crate::disk::{alone_with_the_clock, with_a_long_pin};
 use crate::hostile::RawSession;
 
 const OWNER: Owner = Owner { mode: 0o600, uid: 0, gid: 0 };
@@ -67,11 +67,23 @@ impl RawHolder {
         LogWord::from_raw(self.session.lanes.words()[LOG_TAIL].load(Ordering::SeqCst))
     }
 
-    /// Moves the end of the log, unless the service changes the word at the same moment.
-    fn move_tail(&self, to: u64) {
+    /// Moves the end of the log. Returns false if the log is sealed, or if the service changes the word at
+    /// the same moment.
+    fn move_tail(&self, to: u64) -> bool {
         let (word, before) = (&self.session.lanes.words()[LOG_TAIL], self.word());
         let after = before.with_position(to).raw();
-        let _ = word.compare_exchange(before.raw(), after, Ordering::SeqCst, Ordering::SeqCst);
+        let change = || word.compare_exchange(before.raw(), after, Ordering::SeqCst, Ordering::SeqCst);
+        !before.is_sealed() && change().is_ok()
+    }
+
+    /// Gets the grant and calls `forge`, which changes the log and moves its end. Calls it again while it
+    /// returns false: on a busy machine the service may take the grant back first, because the session has
+    /// logged nothing for a while.
+    fn forge(&self, forge: impl Fn(&RawHolder) -> bool) {
+        self.get_grant();
+        while !forge(self) {
+            self.get_grant();
+        }
     }
 
     fn has_failed(&self) -> bool {
@@ -93,13 +105,13 @@ impl RawHolder {
         Op::Create { dir, name: b"forged", id, owner: OWNER, content, time: TIME }
     }
 
-    /// Logs an Op as the next entry.
-    fn log(&self, op: &Op<'_>, detail: u64) {
+    /// Logs an Op as the next entry. Returns false as [`RawHolder::move_tail`] does.
+    fn log(&self, op: &Op<'_>, detail: u64) -> bool {
         let mut entry = RawHolder::entry(op);
         entry[8..16].copy_from_slice(&detail.to_le_bytes());
         let tail = self.word().position();
         self.session.files[3].write_all_at(&entry, HEAD_BYTES as u64 + tail % RING_BYTES).unwrap();
-        self.move_tail(tail + entry.len() as u64);
+        self.move_tail(tail + entry.len() as u64)
     }
 
     /// Returns the entry of an Op.
@@ -119,26 +131,26 @@ impl RawHolder {
 #[test]
 fn damaged_logs_end_only_their_grant() {
     let (mut served, [files, other]) = Served::with_clients(256 << 20);
-    let damages: [&dyn Fn(&RawHolder); 9] = [
+    let damages: [&dyn Fn(&RawHolder) -> bool; 9] = [
         &|holder| holder.move_tail(RING_BYTES + 16),
         &|holder| holder.move_tail(LogWord::POSITION_MAX),
         &|holder| {
             holder.store(&[0x55; 64]);
-            holder.move_tail(64);
+            holder.move_tail(64)
         },
         &|holder| {
             holder.session.files[3].set_len(HEAD_BYTES as u64).unwrap();
-            holder.move_tail(64);
+            holder.move_tail(64)
         },
         &|holder| {
             // A part of an entry.
             holder.store(&RawHolder::entry(&holder.write(&[6; 100])));
-            holder.move_tail(32);
+            holder.move_tail(32)
         },
         &|holder| {
             // An Op that no client logs.
             let dir = holder.session.root;
-            holder.log(&Op::Link { dir, name: b"link", id: holder.file, time: TIME }, u64::MAX);
+            holder.log(&Op::Link { dir, name: b"link", id: holder.file, time: TIME }, u64::MAX)
         },
         // New objects with the id of a file, with a generation of another client, and with an id that the
         // session has not reserved.
@@ -147,14 +159,14 @@ fn damaged_logs_end_only_their_grant() {
         &|holder| {
             let reserved = holder.session.reserve(Kind::File);
             let next = ObjectId::new(reserved.place() + 256 * 64, Kind::File);
-            holder.log(&holder.create(next), holder.generation());
+            holder.log(&holder.create(next), holder.generation())
         },
     ];
     files.write("/keep", "blue").unwrap();
     for (number, damage) in damages.iter().enumerate() {
         let name = format!("/egg-{number}");
         let holder = RawHolder::new(&served, &name.as_bytes()[1..]);
-        damage(&holder);
+        holder.forge(damage);
         assert_eq!(other.read(&name).unwrap(), [5], "damage {number}");
         assert!(holder.has_failed(), "damage {number}");
         assert_eq!(holder.session.apply(&holder.write(&[7])), 0);
@@ -223,18 +235,43 @@ fn entries_beyond_the_budget_change_nothing() {
     eyrie_medium::rules::break_rule_of_environment();
     let (mut served, [files, other]) = Served::with_clients(64 << 20);
     let holder = RawHolder::new(&served, b"egg");
-    let budget = holder.session.lanes.words()[LOG_BUDGET].load(Ordering::SeqCst);
-    // The service adds 36 KiB for each of these entries, and renews a budget only after a sweep.
-    let count = budget / (36 << 10) + 2;
     let number = |number: u64| number.to_le_bytes();
-    let entries =
-        (1..=count).map(|entry| RawHolder::entry(&holder.write(&number(entry)))).collect::<Vec<_>>().concat();
-    holder.store(&entries);
-    holder.move_tail(entries.len() as u64);
+    let count = Cell::new(0);
+    holder.forge(|holder| {
+        let budget = holder.session.lanes.words()[LOG_BUDGET].load(Ordering::SeqCst);
+        // The service adds 36 KiB for each of these entries, and renews a budget only after a sweep.
+        count.set(budget / (36 << 10) + 2);
+        let entries = (1..=count.get()).flat_map(|entry| RawHolder::entry(&holder.write(&number(entry))));
+        let entries: Vec<u8> = entries.collect();
+        holder.store(&entries);
+        holder.move_tail(entries.len() as u64)
+    });
+    let count = count.get();
     let found = files.read("/egg").unwrap();
     assert!((1..count).any(|entry| number(entry)[..] == found), "{found:?} of {count}");
     assert!(holder.has_failed());
     drop((files, other));
+    served.stop();
+}
+
+/// If the service is killed while it applies an entry, the next owner knows the entry, even if its client has
+/// stored the position only in the memory of its lanes.
+#[test]
+fn service_notes_the_entries_that_it_finds() {
+    let (mut served, [files, _other]) = Served::with_clients(256 << 20);
+    let holder = RawHolder::new(&served, b"egg");
+    let end = Cell::new(0);
+    holder.forge(|holder| {
+        end.set(holder.word().position() + RawHolder::entry(&holder.write(&[6])).len() as u64);
+        holder.log(&holder.write(&[6]), NO_DETAIL)
+    });
+    assert_eq!(files.read("/egg").unwrap(), [6]);
+    // The last word of the slot of each session has this position (`SEEN` of `host/change_logs.rs`).
+    let table = std::fs::read(served.path.join("sessions")).unwrap();
+    let slots = table[..256 * 4096].chunks(4096);
+    let seen = slots.map(|slot| u64::from_le_bytes(slot[4088..].try_into().unwrap()));
+    assert_eq!(seen.max(), Some(end.get()));
+    drop(files);
     served.stop();
 }
 
@@ -315,8 +352,12 @@ fn readers_see_every_change_that_was_answered() {
 fn new_object_uses_up_its_id_and_its_generation() {
     let (mut served, [files, other]) = Served::with_clients(256 << 20);
     let holder = RawHolder::new(&served, b"egg");
-    let (id, generation) = (holder.session.reserve(Kind::File), holder.generation());
-    holder.log(&holder.create(id), generation);
+    let id = holder.session.reserve(Kind::File);
+    let generation = Cell::new(0);
+    holder.forge(|holder| {
+        generation.set(holder.generation());
+        holder.log(&holder.create(id), generation.get())
+    });
     let inode = other.metadata("/forged").unwrap().inode;
     assert!(!holder.has_failed());
     let call = ServiceCall::Unreserve as u32;
@@ -325,8 +366,7 @@ fn new_object_uses_up_its_id_and_its_generation() {
     assert_eq!(other.metadata("/forged").unwrap().inode, inode);
     other.remove_file("/forged").unwrap();
 
-    holder.get_grant();
-    holder.log(&holder.create(holder.session.reserve(Kind::File)), generation);
+    holder.forge(|holder| holder.log(&holder.create(holder.session.reserve(Kind::File)), generation.get()));
     assert_eq!(other.metadata("/forged").unwrap_err().errno(), Errno::NOENT);
     assert!(holder.has_failed());
     drop((files, other));
@@ -337,6 +377,7 @@ fn new_object_uses_up_its_id_and_its_generation() {
 /// succeeded must be made.
 #[test]
 fn logged_changes_fit_beside_requests() {
+    let _alone = alone_with_the_clock();
     let mut served = Served::new(32 << 20);
     let files = served.files();
     let small = |number: u32| format!("/small-{number:04}");
@@ -410,6 +451,7 @@ fn appends_to_an_append_only_file_are_made() {
 /// with the pin, and then applies the waiting changes.
 #[test]
 fn logged_changes_wait_for_storage() {
+    let _alone = alone_with_the_clock();
     let mut served = Served::new(64 << 20);
     let files = served.files();
     files.write("/egg", [1; 4096]).unwrap();

@@ -27,6 +27,7 @@ const TIME: Time = Time::new(5, 0);
 const SLOT_BYTES: usize = 4096;
 const APPLIED: usize = 8;
 const BUDGET: usize = 16;
+const SEEN: usize = 4088;
 
 /// A volume whose service was killed, with the logs of two sessions.
 struct Killed {
@@ -527,6 +528,23 @@ fn damaged_log_ends_at_its_damage() {
             assert_is_clean(&engine);
         }
     }
+}
+
+/// A service was killed while it applied an entry. The client was stopped before it could store the position
+/// after this entry in its log.
+#[test]
+fn entry_that_the_service_has_found_counts() {
+    let mut killed = Killed::new(&Credentials::root());
+    killed.write(0, b"blue");
+    let stored = killed.tail;
+    killed.write(0, b"grey");
+    killed.log.write_all_at(&stored.to_le_bytes(), TAIL_WORD as u64 * 8).expect("room");
+    killed.change_table(3 * SLOT_BYTES + SEEN, killed.tail);
+    let engine = killed.open().expect("sound");
+    assert_eq!(bytes_of(&engine, b"file"), b"grey");
+    let mut last = [0; 8];
+    killed.log.read_exact_at(&mut last, FINAL_WORD as u64 * 8).expect("a log");
+    assert_eq!(u64::from_le_bytes(last), killed.tail + 1, "the client learns that the change is made");
 }
 
 /// An entry without an Op fills the rest of the ring. The next entry is at the start of the ring.

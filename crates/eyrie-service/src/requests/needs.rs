@@ -1,0 +1,56 @@
+//! The needs of requests: their storage, and the changes that must be applied before them.
+
+use eyrie_client::protocol::ServiceCall;
+use eyrie_engine::Op;
+use eyrie_engine::op::CAPABILITY_XATTR;
+use eyrie_engine::quota::QUOTA_XATTR;
+use eyrie_engine::scm::{HEADER_BYTES, Scm};
+
+use super::MOST_IDS;
+
+/// True if the answer of a request may depend on the changes of other sessions, or if other sessions may see
+/// its effect. The caller decides about `Reserve`.
+pub fn sees_changes(call: ServiceCall) -> bool {
+    use ServiceCall::{BringPages, EndWait, Notices, Unreserve, Unwatch};
+    !matches!(call, BringPages | EndWait | Notices | Unreserve | Unwatch)
+}
+
+/// True if the headers of reserved ids leave the storage that is promised to entries.
+pub fn has_room_for_ids(engine: &Scm) -> bool {
+    engine.leaves_promised_storage(MOST_IDS * HEADER_BYTES)
+}
+
+/// True for an Op that may set a feature with which no change is deferred: quotas, capabilities, inode flags.
+pub fn may_set_feature(op: &Op<'_>) -> bool {
+    match op {
+        Op::SetXattr { name, .. } => [CAPABILITY_XATTR, QUOTA_XATTR].contains(name),
+        Op::SetAttributes { change, .. } => change.flags.is_some() || change.project.is_some(),
+        _ => false,
+    }
+}
+
+/// Returns an upper bound of the storage that an Op may need, in bytes.
+pub fn storage_of(op: &Op<'_>) -> u64 {
+    const EACH: u64 = 128 << 10;
+    match *op {
+        Op::Fallocate { length, .. } | Op::CloneRange { length, .. } => length.saturating_add(EACH),
+        Op::Batch { ops, .. } => ops.iter().map(storage_of).fold(EACH, u64::saturating_add),
+        _ => op.data_len() + EACH,
+    }
+}
+
+/// True for a request about one object, whose id it names.
+pub fn has_one_object(call: ServiceCall) -> bool {
+    use ServiceCall::{
+        ApplyLogs, Attributes, Closed, EndLocks, FindLock, IsOrphan, Seal, TryLock, Version, WaitFor,
+    };
+    matches!(
+        call,
+        ApplyLogs | Attributes | Closed | EndLocks | FindLock | IsOrphan | Seal | TryLock | Version | WaitFor
+    )
+}
+
+/// True for a request about the volume as a whole that changes no object.
+pub fn reads_volume(call: ServiceCall) -> bool {
+    matches!(call, ServiceCall::Quotas | ServiceCall::Space | ServiceCall::Sync | ServiceCall::Watch)
+}
