@@ -1,5 +1,6 @@
 //! Services that a run starts, each in a process of its own.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, sleep};
@@ -87,7 +88,8 @@ impl ServiceProcess {
         let mut serve = Command::new(command);
         serve.args(["serve", "--foreground"]);
         serve.args((kind == ServiceKind::Synchronous).then_some("--synchronous")).arg(volume);
-        serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // An interrupt of the terminal does not reach the service, so the calls of the run can end.
+        serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let mut service = ServiceProcess(serve.spawn().map_err(|error| error.to_string())?);
         let started = Instant::now();
         while !service.answers(command, volume) {

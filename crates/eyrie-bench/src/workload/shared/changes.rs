@@ -197,7 +197,7 @@ impl<P: Posix + Clone> SharedWorker<P> {
             right += u64::from(entry?.name_bytes().starts_with(base));
         }
         watch.require((names, right) == (count, count), || {
-            format!("{right} of {names} names are right, and {count} are needed")
+            format!("{names} names instead of {count}, and {right} of them begin as they should")
         })
     }
 
