@@ -37,6 +37,7 @@
 #![cfg_attr(not(feature = "peers"), forbid(unsafe_code))]
 #![deny(unsafe_code)]
 
+pub mod client;
 mod error;
 pub mod keys;
 pub mod machine;
@@ -46,6 +47,7 @@ pub mod place;
 pub mod report;
 mod rival;
 mod run;
+mod service;
 pub mod side;
 pub mod values;
 pub mod workload;

@@ -45,8 +45,14 @@ pub fn processors() -> Vec<usize> {
 
 /// Pins this thread to a processor. If the kernel refuses, the thread stays free to move.
 pub fn pin(processor: usize) {
+    pin_to(&[processor]);
+}
+
+/// Lets this thread, and the processes that it starts, use only these processors. If the kernel refuses,
+/// nothing changes.
+pub fn pin_to(processors: &[usize]) {
     let mut set = CpuSet::new();
-    set.set(processor);
+    processors.iter().for_each(|&processor| set.set(processor));
     let _ = sched_setaffinity(None, &set);
 }
 

@@ -5,12 +5,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Error, Result};
 
@@ -19,65 +18,8 @@ use crate::error::{Error, Result};
 const IMAGE_BYTES: u64 = 512 << 20;
 /// Maximum number of attempts to unmount a busy file system.
 const UNMOUNTS: u32 = 50;
-/// Time between two attempts to unmount, and between two attempts to reach a service that starts.
+/// Time between two attempts to unmount.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// Maximum time until a service that starts can be reached.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A process that serves a volume. The process is stopped when this value is dropped.
-pub(crate) struct ServiceProcess(Child);
-
-impl ServiceProcess {
-    /// Serves the volume at `volume` with the program `command`, which is the command `eyrie`. Returns when
-    /// clients can connect.
-    ///
-    /// # Errors
-    /// The reason, as a text: the service ends, does not answer in time, or `stop` returns true.
-    pub fn start(
-        command: &Path,
-        volume: &Path,
-        stop: fn() -> bool,
-    ) -> std::result::Result<ServiceProcess, String> {
-        let mut serve = Command::new(command);
-        serve.args(["serve", "--foreground"]).arg(volume);
-        serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut service = ServiceProcess(serve.spawn().map_err(|error| error.to_string())?);
-        let started = Instant::now();
-        while !service.answers(command, volume) {
-            if stop() {
-                return Err("the run was interrupted".to_owned());
-            }
-            if started.elapsed() > PATIENCE {
-                return Err("its service does not answer".to_owned());
-            }
-            if service.0.try_wait().is_ok_and(|ended| ended.is_some()) {
-                return Err("its service does not start".to_owned());
-            }
-            sleep(PAUSE);
-        }
-        Ok(service)
-    }
-
-    fn answers(&self, command: &Path, volume: &Path) -> bool {
-        let mut sessions = Command::new(command);
-        sessions.arg("sessions").arg(volume).stdout(Stdio::null()).stderr(Stdio::null());
-        sessions.status().is_ok_and(|status| status.success())
-    }
-}
-
-impl Drop for ServiceProcess {
-    fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
-        let started = Instant::now();
-        while started.elapsed() < PATIENCE && self.0.try_wait().is_ok_and(|ended| ended.is_none()) {
-            sleep(PAUSE);
-        }
-        // A service that does not react ends all the same. This call fails for one that has ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A new directory, which is removed with its contents when this value is dropped.
 #[derive(Debug)]
@@ -262,8 +204,6 @@ pub(crate) fn device_written_bytes(directory: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -276,16 +216,6 @@ mod tests {
         drop((scratch, other));
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
         assert!(Scratch::new(&parent.path().join("absent")).is_err());
-    }
-
-    #[test]
-    fn wait_for_a_service_ends_after_an_interrupt() {
-        let directory = tempfile::tempdir().unwrap();
-        let command = directory.path().join("command");
-        fs::write(&command, "#!/bin/sh\ntest \"$1\" = serve && exec sleep 600\nexit 1\n").unwrap();
-        fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
-        let waited = ServiceProcess::start(&command, directory.path(), || true);
-        assert_eq!(waited.map(drop), Err("the run was interrupted".to_owned()));
     }
 
     #[test]

@@ -22,13 +22,17 @@ pub enum Rival {
     Mount,
     /// A second volume of Eyrie, through a service in a process of its own.
     Served,
+    /// As `Served`, with the service on the processor of the first thread of the run.
+    Confined,
+    /// As `Served`, with a service that defers no change.
+    Synchronous,
     /// A store of keys and values that is no file system.
     Store(Peer),
 }
 
 impl Rival {
     /// All rivals, in the order of the help.
-    pub const ALL: [Rival; 11] = [
+    pub const ALL: [Rival; 13] = [
         Rival::Tmpfs,
         Rival::Ramfs,
         Rival::Ext4,
@@ -36,6 +40,8 @@ impl Rival {
         Rival::Host,
         Rival::Mount,
         Rival::Served,
+        Rival::Confined,
+        Rival::Synchronous,
         Rival::Store(Peer::Lmdb),
         Rival::Store(Peer::Redb),
         Rival::Store(Peer::Fjall),
@@ -52,6 +58,8 @@ impl Rival {
             Rival::Host => "host",
             Rival::Mount => "mount",
             Rival::Served => "served",
+            Rival::Confined => "confined",
+            Rival::Synchronous => "synchronous",
             Rival::Store(Peer::Lmdb) => "lmdb",
             Rival::Store(Peer::Redb) => "redb",
             Rival::Store(Peer::Fjall) => "fjall",

@@ -4,16 +4,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use eyrie::{Credentials, Files, Host, MediumChoice, PosixExt, Volume};
+use eyrie::{Credentials, Files, Host, PosixExt, Volume};
 use eyrie_fuse::{Mount, MountOptions};
 use serde::Serialize;
 
+use crate::client::Clients;
 use crate::error::{Error, Result};
 use crate::keys::{Durability, HostKeys, KeyStore, VolumeKeys};
 use crate::method::{Count, Counters, FileWork, SideWithWorkers, ThreadPart, Worker};
 use crate::peers::{self, Peer};
-use crate::place::{HostMount, Scratch, ServiceProcess, device_written_bytes, file_system_name, free_bytes};
+use crate::place::{HostMount, Scratch, device_written_bytes, file_system_name, free_bytes};
 use crate::rival::Rival;
+use crate::service::{ServiceKind, ServiceProcess};
+
+mod request;
+
+pub use request::SideRequest;
 
 /// The size of a new file system, divided by the number of bytes that the workload needs. With 2, no file
 /// system becomes more than half full. In a nearly full one, the measured times would include a long search
@@ -63,6 +69,9 @@ enum Storage {
 pub struct Side {
     /// The description of the side.
     pub information: SideInformation,
+    /// The way to start programs that use the side, too. `None` on a volume that only this process can open,
+    /// and on sides for which no command is known.
+    pub(crate) clients: Option<Clients>,
     shared: SharedStorage,
 }
 
@@ -73,33 +82,13 @@ pub struct SharedStorage {
     durability: Durability,
 }
 
-/// The sides that a run asks for.
-#[derive(Clone, Debug)]
-pub struct SideRequest {
-    /// The directory for the volume and for the other sides.
-    pub directory: PathBuf,
-    /// The medium of the volume.
-    pub medium: MediumChoice,
-    /// The moment at which each change of a key is durable.
-    pub durability: Durability,
-    /// The sides other than Eyrie.
-    pub against: Vec<Rival>,
-    /// Bytes that the workload needs on each side.
-    pub bytes: u64,
-    /// True for a workload on keys. Only such a workload can run on a store that is no file system.
-    pub keys: bool,
-    /// The path of the command `eyrie`, which serves the volume of the side `served`. Without this path the
-    /// side is left out.
-    pub command: Option<PathBuf>,
-}
-
 /// The ways in which a run can use a volume.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum VolumeAccess {
     /// In this process.
     Embedded,
     Mounted,
-    Served,
+    Served(ServiceKind),
 }
 
 /// All sides of a run, and the directory that has them.
@@ -155,14 +144,11 @@ impl RunSides {
         let options = Volume::options().size(size).medium(request.medium);
         let mut volume = options.create(&place).map_err(|error| error.to_string())?;
         let mut service = None;
-        if access == VolumeAccess::Served {
+        if let VolumeAccess::Served(kind) = access {
             volume.close().map_err(|error| error.to_string())?;
             let command = request.command.as_deref().ok_or("no command to serve the volume is known")?;
-            service = Some(ServiceProcess::start(command, &place, self.stop)?);
-            volume = Volume::open(&place).map_err(|error| error.to_string())?;
-            if !volume.is_served() {
-                return Err("its service has ended".to_owned());
-            }
+            let (started, client) = kind.serve(command, &place, self.stop)?;
+            (service, volume) = (Some(started), client);
         }
         let volume = Arc::new(volume);
         let information = volume.information();
@@ -176,10 +162,15 @@ impl RunSides {
         } else {
             None
         };
+        let clients = match access {
+            VolumeAccess::Embedded => None,
+            VolumeAccess::Mounted => Clients::of_host(request),
+            VolumeAccess::Served(kind) => Clients::of_service(request, &place, kind),
+        };
         let kind = match access {
             VolumeAccess::Embedded => "volume on ",
             VolumeAccess::Mounted => "volume mounted with FUSE, ",
-            VolumeAccess::Served => "volume of a service in another process, ",
+            VolumeAccess::Served(kind) => kind.description(),
         };
         let sync = match (request.keys, request.durability) {
             (true, Durability::EachCall) => "; a sync after each change of a key",
@@ -194,6 +185,7 @@ impl RunSides {
                 durability: format!("{}{sync}", information.promise),
                 used_bytes: None,
             },
+            clients,
             shared: SharedStorage::new(
                 Storage::Volume { mount, volume, files, _service: service },
                 request.durability,
@@ -207,7 +199,13 @@ impl RunSides {
         let image = || self.scratch.path().join(format!("{name}.image"));
         let (path, mount, place) = match rival {
             Rival::Mount => return self.volume(name, request, VolumeAccess::Mounted),
-            Rival::Served => return self.volume(name, request, VolumeAccess::Served),
+            Rival::Served => return self.volume(name, request, VolumeAccess::Served(ServiceKind::Usual)),
+            Rival::Confined => {
+                return self.volume(name, request, VolumeAccess::Served(ServiceKind::Confined));
+            }
+            Rival::Synchronous => {
+                return self.volume(name, request, VolumeAccess::Served(ServiceKind::Synchronous));
+            }
             Rival::Store(peer) => return self.peer(peer, directory()?, request),
             Rival::Host => (directory()?, None, format!("{}, in {}", self.file_system(), request.shown())),
             Rival::Tmpfs if self.file_system() == name => {
@@ -244,6 +242,7 @@ impl RunSides {
                 durability: format!("{sync}{lost}"),
                 used_bytes: None,
             },
+            clients: Clients::of_host(request),
             shared: SharedStorage::new(Storage::Directory { host, path, mount }, request.durability),
         })
     }
@@ -260,6 +259,7 @@ impl RunSides {
                 durability,
                 used_bytes: None,
             },
+            clients: None,
             shared: SharedStorage::new(Storage::Peer { peer, path }, request.durability),
         })
     }
@@ -274,36 +274,6 @@ impl RunSides {
         for side in &mut self.sides {
             side.information.used_bytes = side.used_bytes();
         }
-    }
-}
-
-impl SideRequest {
-    /// Makes a request for these sides. [`run`](crate::run()) sets `bytes` and `keys`. The caller sets
-    /// `command` if the side `served` is wanted.
-    pub fn new(
-        directory: impl Into<PathBuf>,
-        medium: MediumChoice,
-        durability: Durability,
-        against: Vec<Rival>,
-    ) -> SideRequest {
-        SideRequest {
-            directory: directory.into(),
-            medium,
-            durability,
-            against,
-            bytes: 0,
-            keys: false,
-            command: None,
-        }
-    }
-
-    fn shown(&self) -> String {
-        self.directory.display().to_string()
-    }
-
-    /// Returns the number of sides, Eyrie's own included.
-    pub(crate) fn side_count(&self) -> u64 {
-        1 + self.against.len() as u64
     }
 }
 
@@ -330,6 +300,7 @@ impl Side {
                 durability: information.promise.to_owned(),
                 used_bytes: None,
             },
+            clients: None,
             shared: SharedStorage::new(
                 Storage::Volume { mount: None, volume, files, _service: None },
                 Durability::Later,
@@ -352,6 +323,7 @@ impl Side {
                 durability: "no sync".to_owned(),
                 used_bytes: None,
             },
+            clients: None,
             shared: SharedStorage::new(storage, Durability::Later),
         })
     }

@@ -108,6 +108,17 @@ impl Stopwatch {
         Ok(())
     }
 
+    /// Adds operations of several clients that have timed themselves. Each element has the operations of one
+    /// client and their time. As with several threads of a run, the time of one operation becomes the inverse
+    /// of the sum of the rates. Such operations have no latencies.
+    pub fn add_clients(&mut self, clients: &[(u64, Duration)]) {
+        let operations: u64 = clients.iter().map(|(operations, _)| operations).sum();
+        let rate = |(operations, spent): &(u64, Duration)| *operations as f64 / spent.as_secs_f64();
+        let seconds = operations as f64 / clients.iter().map(rate).sum::<f64>();
+        self.spent += Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        self.operations += operations;
+    }
+
     fn count(&mut self, before: OrderCounts, operations: u64) {
         self.orders += OrderCounts::of_this_thread().since(before);
         self.operations += operations;
@@ -156,5 +167,17 @@ mod tests {
         }
         let (tally, lap) = watch.finish();
         assert_eq!((tally.latency.unwrap().len(), lap.operations), (1, 3));
+    }
+
+    #[test]
+    fn rates_of_clients_add_up() {
+        let mut watch = Stopwatch::new(|| false, Tally::default(), false);
+        // 30 and 10 operations in a second are 40 in a second, however long each client ran.
+        watch.add_clients(&[(60, Duration::from_secs(2)), (10, Duration::from_secs(1))]);
+        let (_, lap) = watch.finish();
+        assert_eq!((lap.operations, lap.spent), (70, Duration::from_millis(1750)));
+        let mut nothing = Stopwatch::new(|| false, Tally::default(), false);
+        nothing.add_clients(&[]);
+        assert_eq!(nothing.finish().1.spent, Duration::ZERO);
     }
 }

@@ -8,4 +8,5 @@ pub mod jobs;
 pub mod kv;
 pub mod micro;
 pub mod profile;
+pub mod shared;
 mod tree;

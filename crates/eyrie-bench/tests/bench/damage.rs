@@ -10,6 +10,7 @@ use eyrie_bench::workload::bpfs::Bpfs;
 use eyrie_bench::workload::jobs::Jobs;
 use eyrie_bench::workload::micro::{Amounts, Micro};
 use eyrie_bench::workload::profile::{Filebench, Parameters, Profile};
+use eyrie_bench::workload::shared::{Shared, SharedAmounts, SharedPart};
 use eyrie_bench::{Result, Side, Workload, measure_on};
 
 use super::{SmallRun, place};
@@ -161,4 +162,71 @@ fn wrong_bytes_of_a_mail_fail_the_run() {
     let control = Control { rounds: Rounds::exactly(1), stop: damage, progress: &mut |_| {} };
     let error = measure_on(&Bpfs::quick(), &sides, (1, false), control).unwrap_err().to_string();
     assert!(error.contains("mail 0 is wrong before its removal"), "{error}");
+}
+
+/// The workload `shared` on a directory of the host. Before the final comparison, a file in it changes.
+struct DamagedHost {
+    work: Shared,
+    path: PathBuf,
+}
+
+struct DamagedHostWorker {
+    work: Box<dyn Worker>,
+    path: PathBuf,
+}
+
+impl Worker for DamagedHostWorker {
+    fn round(&mut self, row: usize, watch: &mut Stopwatch) -> Result<bool> {
+        self.work.round(row, watch)
+    }
+
+    fn prove(&mut self, watch: &mut Stopwatch) -> Result<()> {
+        let mut bytes = std::fs::read(&self.path).unwrap_or_default();
+        bytes.iter_mut().take(10).for_each(|byte| *byte ^= 1);
+        std::fs::write(&self.path, bytes)?;
+        self.work.prove(watch)
+    }
+}
+
+impl Workload for DamagedHost {
+    fn title(&self) -> String {
+        self.work.title()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn bytes(&self, threads: u64) -> u64 {
+        self.work.bytes(threads)
+    }
+
+    fn plan(&self, threads: u64) -> Plan {
+        self.work.plan(threads)
+    }
+
+    fn workers(&self, side: &Side, parts: &[ThreadPart]) -> Result<Vec<Box<dyn Worker>>> {
+        let damaged = |work| Box::new(DamagedHostWorker { work, path: self.path.clone() }) as Box<dyn Worker>;
+        Ok(self.work.workers(side, parts)?.into_iter().map(damaged).collect())
+    }
+}
+
+#[test]
+fn damage_beside_changes_fails_the_run() {
+    for (path, message) in [
+        ("bench-0/read-file", "block 0 is wrong"),
+        ("bench-0/read/file-00000003", "file 3 is wrong"),
+        ("read-keys/key-00000004", "key 4 has a wrong value"),
+        ("bench-0/file", "block 0 is wrong"),
+        ("changed-keys/key-00000005", "key 5 has a wrong value"),
+        ("bench-0/names/more", "1 names instead of 0"),
+    ] {
+        let place = place();
+        let work = Shared::new(SharedAmounts::quick(), &[SharedPart::Changes]);
+        let work = DamagedHost { work, path: place.path().join(path) };
+        let sides = [Side::of_directory(place.path()).unwrap()];
+        let control = Control { rounds: Rounds::exactly(1), stop: || false, progress: &mut |_| {} };
+        let error = measure_on(&work, &sides, (1, false), control).unwrap_err().to_string();
+        assert!(error.contains("at the end: ") && error.contains(message), "{path}: {error}");
+    }
 }

@@ -16,6 +16,7 @@ use eyrie_bench::workload::jobs::Jobs;
 use eyrie_bench::workload::kv::{Keys, StoreScale};
 use eyrie_bench::workload::micro::{Amounts, Micro};
 use eyrie_bench::workload::profile::{Filebench, Parameters, Profile};
+use eyrie_bench::workload::shared::{Shared, SharedAmounts, SharedPart};
 use eyrie_bench::{
     BenchReport, Durability, Error, Result, Rival, Setting, Side, SideRequest, Workload, measure_on, run,
 };
@@ -209,6 +210,27 @@ fn papers_and_jobs_run_with_one_and_two_threads() {
 }
 
 #[test]
+fn shared_runs_without_a_service() {
+    let report = SmallRun::default().run(&Shared::new(SharedAmounts::quick(), &[])).unwrap();
+    assert_eq!(report.sides.len(), 2);
+    for row in &report.rows {
+        let has_times = row.sides.iter().all(|side| side.as_ref().is_some_and(|side| side.us > 0.0));
+        // Only a service takes grants.
+        assert_eq!(has_times, !row.name.starts_with("stat of a file that"), "{}", row.name);
+    }
+    let row = |name: &str| report.rows.iter().find(|row| row.name == name).unwrap();
+    // The whole keys and blocks are changed by sustained calls, and a part of them by a burst.
+    let touched = |change: &str| ["burst", "sustained"].map(|how| row(&format!("{change}, {how}")).touched);
+    assert_eq!(touched("append 4 KiB"), [40, 1000]);
+    assert_eq!(touched("overwrite 4 KiB")[1], 256);
+    assert_eq!(touched("replace a value, 4 KiB")[1], 64);
+    let sustained = row("rename, sustained").sides[0].as_ref().unwrap();
+    assert_eq!((sustained.rounds, sustained.operations), (2, 2000), "the end of the wait is no operation");
+    let grants = Shared::new(SharedAmounts::quick(), &[SharedPart::Reads, SharedPart::Grants]);
+    assert_eq!(Workload::plan(&grants, 1).rows(), 10);
+}
+
+#[test]
 fn every_thread_has_room_for_its_files() {
     let of_threads = |threads| Catd::new(10_000).bytes(threads);
     assert!(of_threads(64) >= 64 * 10_000 * 4096);
@@ -345,6 +367,9 @@ fn impossible_requests_have_reasons() {
     let few = Keys::new(vec![StoreScale { keys: 2, value_bytes: 8 }], Durability::Later);
     let error = SmallRun { threads: vec![1, 3], ..SmallRun::default() }.run(&few).unwrap_err();
     assert!(matches!(&error, Error::Request(why) if why.contains("use at most 2")), "{error}");
+    let client = eyrie_bench::client::run(&["juggle", "", "/", "0", "1"].map(Into::into)).unwrap_err();
+    assert!(matches!(&client, Error::Request(why) if why.contains("juggle")), "{client}");
+    assert!(matches!(eyrie_bench::client::run(&[]).unwrap_err(), Error::Request(_)));
     // The names of the files of all threads must differ in their eight digits.
     let micro = Micro::new(Amounts::quick());
     let workloads: [(&dyn Workload, usize); 2] = [(&micro, 257), (&Catd::new(60_000_000), 2)];

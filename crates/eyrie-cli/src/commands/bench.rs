@@ -1,11 +1,12 @@
 //! `eyrie bench`: measures a workload on a new volume and on other file systems and stores, in alternation.
 
-use std::fs::File;
-use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use eyrie::MediumChoice;
+use eyrie_bench::client;
 use eyrie_bench::method::Rounds;
 use eyrie_bench::report::{BenchReport, ReportTable};
 use eyrie_bench::workload::bpfs::Bpfs;
@@ -14,12 +15,17 @@ use eyrie_bench::workload::jobs::Jobs;
 use eyrie_bench::workload::kv::{Keys, StoreScale};
 use eyrie_bench::workload::micro::{Amounts, Micro};
 use eyrie_bench::workload::profile::{Filebench, Parameters, Profile};
+use eyrie_bench::workload::shared::{Shared, SharedAmounts, SharedPart};
 use eyrie_bench::{Durability, Error, Rival, Setting, SideRequest, Workload};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::failure::{Doing, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::output::{Output, table};
 use crate::{interrupt, text};
+
+mod page;
+
+use page::ReportPage;
 
 /// Rounds of each row, unless the user asks for another number.
 const ROUNDS: u32 = 10;
@@ -79,16 +85,60 @@ Examples:
 Examples:
   eyrie bench jobs --against tmpfs,mount --json")]
     Jobs(BenchOptions),
-    /// The calls of `micro`, in this process and as a client of a service in another process
+    /// One volume served to programs: a burst of changes, sustained changes, reads, several programs, and
+    /// grants that move between programs
     #[command(after_help = "\
 Examples:
   eyrie bench shared
-  eyrie bench shared --against served,tmpfs --threads 1,2
+  eyrie bench shared --only changes --against served,confined,tmpfs
+  eyrie bench shared --only reads,clients --against served,synchronous,tmpfs --html report.html
 
-Without --against, the only other side is `served`. A ratio above 1 means that a call through the service is \
-slower. The option --shared is about the threads of one side, not about the service.")]
-    #[command(name = "shared")]
-    Service(BenchOptions),
+The first side is the same volume in this process. Without --against, the other sides are `served` and \
+`confined`. A ratio above 1 means that a call takes longer than in this process. In a burst, the log of the \
+program has room for all changes. The time of sustained changes ends when the service has applied them. \
+Two clients are two processes; in this process they are two threads.")]
+    Shared(SharedOptions),
+}
+
+/// The options of `shared`.
+#[derive(Debug, Args)]
+struct SharedOptions {
+    #[command(flatten)]
+    options: BenchOptions,
+    /// Measure only these parts: reads, changes (of one program), clients (one and two programs), grants
+    /// (files that another program has changed)
+    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',')]
+    only: Vec<BenchPart>,
+    /// Do the work of a program of another run
+    #[arg(long, hide = true, num_args = client::ARGUMENTS, allow_hyphen_values = true)]
+    client: Option<Vec<OsString>>,
+}
+
+/// A value of `--only`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum BenchPart {
+    /// Calls that change nothing
+    Reads,
+    /// Changes of one program
+    Changes,
+    /// Changes of names by one and by two programs
+    Clients,
+    /// Look-ups of files that another program has logged
+    Grants,
+}
+
+impl SharedOptions {
+    fn workload(&self) -> Shared {
+        let part = |part: &BenchPart| match part {
+            BenchPart::Reads => SharedPart::Reads,
+            BenchPart::Changes => SharedPart::Changes,
+            BenchPart::Clients => SharedPart::Clients,
+            BenchPart::Grants => SharedPart::Grants,
+        };
+        let parts: Vec<SharedPart> = self.only.iter().map(part).collect();
+        let amounts = if self.options.quick { SharedAmounts::quick() } else { SharedAmounts::standard() };
+        Shared::new(amounts, &parts)
+    }
 }
 
 /// The options of `catd`.
@@ -215,8 +265,9 @@ impl KvOptions {
 #[derive(Clone, Debug, Args)]
 struct BenchOptions {
     /// Sides to compare with: tmpfs, ramfs, ext4, xfs, host (a directory beside the volume), mount (a volume
-    /// mounted with FUSE), served (a volume of a service), and for keys lmdb, redb, fjall, sqlite
-    /// [default: tmpfs]
+    /// mounted with FUSE), served (a volume of a service), confined (the same, with the service on the
+    /// processor of the first thread), synchronous (the same, with a service that defers no change), and for
+    /// keys lmdb, redb, fjall, sqlite [default: tmpfs; of `shared`: served,confined]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     against: Option<Vec<Rival>>,
     /// Numbers of threads; each number gets a run of its own
@@ -296,11 +347,14 @@ pub fn run(arguments: &BenchArgs, output: &mut Output) -> Result<()> {
             let workload = if options.quick { Bpfs::quick() } else { Bpfs::new(options.rounds) };
             measure(&workload, options, Durability::Later, output)
         }
-        BenchWorkload::Service(options) => {
-            let against = options.against.clone().unwrap_or_else(|| vec![Rival::Served]);
-            let options = BenchOptions { against: Some(against), ..options.clone() };
-            let amounts = if options.quick { Amounts::quick() } else { Amounts::aerie(options.rounds) };
-            measure(&Micro::new(amounts), &options, Durability::Later, output)
+        BenchWorkload::Shared(SharedOptions { client: Some(arguments), .. }) => {
+            client::run(arguments).map_err(|error| failure("bench shared", &error))
+        }
+        BenchWorkload::Shared(arguments) => {
+            let against = arguments.options.against.clone();
+            let against = against.unwrap_or_else(|| vec![Rival::Served, Rival::Confined]);
+            let options = BenchOptions { against: Some(against), ..arguments.options.clone() };
+            measure(&arguments.workload(), &options, Durability::Later, output)
         }
         BenchWorkload::Jobs(options) => {
             let workload = if options.quick { Jobs::quick() } else { Jobs::new() };
@@ -359,52 +413,6 @@ fn measure(
         return output.json(&json.map_err(|error| Failure::new("cannot print", title, error))?);
     }
     print(&report, output)
-}
-
-/// The page of a report. The file is opened before the run, and written after the run. Therefore a page that
-/// cannot be written is noticed early, and a run that fails leaves an old page unchanged.
-struct ReportPage<'a> {
-    path: &'a Path,
-    file: File,
-    /// The path of a file that this run has made for the page. `None` after the page is written, so that the
-    /// file stays.
-    made: Option<PathBuf>,
-}
-
-impl ReportPage<'_> {
-    fn open(path: &Path) -> Result<ReportPage<'_>> {
-        let mut options = File::options();
-        let there = options.write(true).open(path);
-        let is_new = matches!(&there, Err(error) if error.kind() == io::ErrorKind::NotFound);
-        let file = if is_new { options.create(true).truncate(false).open(path) } else { there };
-        let file = file.doing("write", text::path(path))?;
-        // If `path` is a symbolic link without a target, the open has made the target. After a failure the
-        // run removes the target, and not the link of the user.
-        let made = is_new.then(|| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
-        Ok(ReportPage { path, file, made })
-    }
-
-    fn finish(mut self, html: &str) -> Result<()> {
-        self.replace(html).doing("write", text::path(self.path))?;
-        self.made = None;
-        Ok(())
-    }
-
-    fn replace(&mut self, html: &str) -> io::Result<()> {
-        // A device or a pipe has no bytes of an old page.
-        if self.file.metadata()?.is_file() {
-            self.file.set_len(0)?;
-        }
-        self.file.write_all(html.as_bytes())
-    }
-}
-
-impl Drop for ReportPage<'_> {
-    fn drop(&mut self) {
-        if let Some(made) = &self.made {
-            let _ = std::fs::remove_file(made);
-        }
-    }
 }
 
 fn failure(title: &str, error: &Error) -> Failure {

@@ -4,6 +4,7 @@
 
 mod archives;
 mod arguments;
+mod bench;
 mod changes;
 mod commands;
 mod copies;

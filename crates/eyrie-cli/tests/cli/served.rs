@@ -1,9 +1,8 @@
-//! Volumes that `eyrie serve` shares: clients and services in processes of their own, which are killed. The
-//! tests of `eyrie bench` are here, too.
+//! Volumes that `eyrie serve` shares: clients and services in processes of their own, which are killed.
 
 use std::cell::RefCell;
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -483,77 +482,6 @@ fn writers_of_a_full_volume_keep_their_sessions() {
     volumes.into_iter().for_each(|volume| volume.close().unwrap());
     service.stop();
     sandbox.succeed(["fsck", "vol"]);
-}
-
-/// A failed run of `eyrie bench --html` leaves an old report unchanged, and leaves no new file. A run that
-/// succeeds replaces the bytes of the report's file, and keeps the inode and the mode of the file.
-#[test]
-fn failed_benchmark_keeps_the_old_page() {
-    let sandbox = Sandbox::new();
-    let bench = |dir: &str, page: &str| {
-        let mut command = sandbox.command(["bench", "kv", "--quick", "--rounds", "1", "--html", page]);
-        command.args(["--against", "tmpfs", "--dir", dir]).output().unwrap()
-    };
-    let names = || {
-        let mut names: Vec<_> =
-            fs::read_dir(sandbox.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        names.sort();
-        names
-    };
-    let old = "old ".repeat(1 << 20);
-    fs::write(sandbox.path("old"), &old).unwrap();
-    fs::set_permissions(sandbox.path("old"), Permissions::from_mode(0o600)).unwrap();
-    symlink("old", sandbox.path("page")).unwrap();
-    symlink("new", sandbox.path("to-new")).unwrap();
-    for page in ["page", "to-new"] {
-        let failed = bench("none", page);
-        assert!(!failed.status.success(), "{failed:?}");
-    }
-    assert!(fs::read_to_string(sandbox.path("page")).unwrap() == old);
-    assert_eq!(names(), ["old", "page", "to-new"]);
-    let before = fs::metadata(sandbox.path("old")).unwrap();
-    for page in ["page", "to-new"] {
-        let done = bench(".", page);
-        assert!(done.status.success(), "{done:?}");
-    }
-    for place in ["old", "new"] {
-        let page = fs::read_to_string(sandbox.path(place)).unwrap();
-        assert!(
-            page.starts_with("<!doctype html>") && !page.contains("old old"),
-            "the link leads to the page"
-        );
-    }
-    let after = fs::metadata(sandbox.path("old")).unwrap();
-    assert_eq!((after.ino(), after.mode()), (before.ino(), before.mode()));
-    assert_eq!(names(), ["new", "old", "page", "to-new"]);
-    let nowhere = ["bench", "kv", "--quick", "--html", "none/page"];
-    sandbox.fail(3, &["cannot write", "none/page"], nowhere);
-}
-
-/// The reader of a pipe gets the report.
-#[test]
-fn benchmark_writes_its_page_into_a_pipe() {
-    let sandbox = Sandbox::new();
-    let pipe = sandbox.path("pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let reader = std::thread::spawn({
-        let pipe = pipe.clone();
-        move || fs::read_to_string(pipe).unwrap()
-    });
-    sandbox.succeed(["bench", "kv", "--quick", "--rounds", "1", "--dir", ".", "--html", "pipe"]);
-    assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo(), "a pipe is no page to replace");
-    assert!(reader.join().unwrap().contains("<html"));
-}
-
-/// A run of `bench shared` ends the service that it starts.
-#[test]
-fn benchmark_compares_with_a_client_of_a_service() {
-    let sandbox = Sandbox::with_volume("8M");
-    let report = sandbox.succeed(["bench", "shared", "--quick", "--rounds", "2", "--dir", ".", "--json"]);
-    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-    assert_eq!(report["sides"].as_array().unwrap().len(), 2, "{report}");
-    assert!(report["skipped"].as_array().unwrap().is_empty(), "{report}");
-    assert_eq!(fs::read_dir(sandbox.path(".")).unwrap().count(), 1, "the run leaves nothing");
 }
 
 /// Another process, which the test starts from its own program, locks a file of the volume. The kill of that

@@ -1,5 +1,6 @@
 //! Figures from `eyrie bench`: single calls against tmpfs, keys against LMDB, and application profiles. The
-//! limits are the figures that the project has as its goals. A run fails if one of them is missed.
+//! limits are the figures that the project has as its goals. A run fails if one of them is missed. `shared`,
+//! `deferred` and `together` have the figures of `eyrie bench shared`.
 
 use std::path::Path;
 use std::process::Command;
@@ -72,7 +73,7 @@ const PROFILES: [(&str, f64); 4] =
     [("fileserver", 2.0), ("webserver", 3.0), ("webproxy", 3.0), ("varmail", 3.0)];
 
 /// A report of `eyrie bench`.
-struct Report(Value);
+pub(super) struct Report(Value);
 
 impl Report {
     /// Runs `eyrie bench` with these arguments.
@@ -81,6 +82,12 @@ impl Report {
         bench.args(["run", "--release", "--quiet", "--package", "eyriefs-cli", "--features", "peers"]);
         let printed = output(bench.args(["--", "bench"]).args(arguments).arg("--json"))?;
         Ok(Report(serde_json::from_str(&printed)?))
+    }
+
+    /// Runs parts of `eyrie bench shared` on these sides, in the directory `memory`.
+    pub fn of_shared(memory: &Path, parts: &str, sides: &str) -> Result<Report> {
+        let memory = memory.to_str().ok_or("the path of the directory is no text")?;
+        Report::of(&["shared", "--only", parts, "--against", sides, "--rounds", "15", "--dir", memory])
     }
 
     /// Returns the figures of a side in a row.
@@ -93,23 +100,44 @@ impl Report {
         }
     }
 
-    /// Returns the time of an operation of Eyrie, in µs.
-    fn us(&self, row: &str) -> Result<f64> {
-        Ok(self.cell(row, "eyrie")?["us"].as_f64().ok_or("a row of `eyrie bench` has no time")?)
+    /// Returns the time of an operation on a side, in µs.
+    pub fn us(&self, row: &str, side: &str) -> Result<f64> {
+        Ok(self.times(row, side)?.median)
     }
 
-    /// Makes a figure from the ratio of the time of `side` to the time of Eyrie. The ratio is computed for
-    /// each round, and the figure has the median and the quartiles.
-    fn ratio(&self, row: &str, side: &str, wanted: f64) -> Result<Figure> {
+    /// Returns the time of an operation on a side in µs, with the quartiles of the rounds.
+    pub fn times(&self, row: &str, side: &str) -> Result<Measured> {
         let cell = self.cell(row, side)?;
-        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
-        let quartiles = &cell["ratio_quartiles"];
-        let measured = Measured {
-            median: number(&cell["ratio"]),
-            quartiles: Some([number(&quartiles[0]), number(&quartiles[1])]),
-        };
-        Ok(Figure::at_least(row, wanted, measured, &format!(" × {side}")))
+        let median = cell["us"].as_f64().ok_or_else(|| format!("{row} has no time on {side}"))?;
+        Ok(Measured { median, quartiles: Some(numbers(&cell["quartiles_us"])) })
     }
+
+    /// Returns the ratio of the time of `side` to the time of Eyrie. The ratio is computed for each round, and
+    /// the result has the median and the quartiles.
+    fn ratio_of(&self, row: &str, side: &str) -> Result<Measured> {
+        let cell = self.cell(row, side)?;
+        let median = cell["ratio"].as_f64().ok_or_else(|| format!("{row} has no ratio of {side}"))?;
+        Ok(Measured { median, quartiles: Some(numbers(&cell["ratio_quartiles"])) })
+    }
+
+    /// Makes a figure from the ratio of the time of `side` to the time of an embedded volume, which should be
+    /// at most `wanted`.
+    pub fn at_most(&self, row: &str, side: &str, wanted: f64) -> Result<Figure> {
+        let us = self.us(row, "eyrie")?;
+        let name = format!("{row} ({us:.2} µs embedded)");
+        Ok(Figure::at_most(name, wanted, self.ratio_of(row, side)?, " × embedded"))
+    }
+
+    /// Makes a figure from the ratio of the time of `side` to the time of Eyrie, which should be at least
+    /// `wanted`.
+    fn ratio(&self, row: &str, side: &str, wanted: f64) -> Result<Figure> {
+        Ok(Figure::at_least(row, wanted, self.ratio_of(row, side)?, &format!(" × {side}")))
+    }
+}
+
+/// Returns the two numbers of a list.
+fn numbers(list: &Value) -> [f64; 2] {
+    [0, 1].map(|at| list[at].as_f64().unwrap_or(f64::NAN))
 }
 
 fn in_many(row: &str) -> String {
@@ -135,7 +163,7 @@ pub fn keys() -> Result<Vec<Figure>> {
             let wanted = if Some(&store) == STORES.last() { in_largest } else { wanted };
             figures.push(report.ratio(&of(row), "lmdb", wanted)?);
         }
-        let key = report.us(&of(BATCH))? / report.us(&of(PUT))?;
+        let key = report.us(&of(BATCH), "eyrie")? / report.us(&of(PUT), "eyrie")?;
         figures.push(Figure::at_most(of(BATCH), 1.0, key, " × a single put"));
     }
     Ok(figures)

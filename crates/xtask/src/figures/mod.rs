@@ -46,11 +46,12 @@ pub enum FigureGroup {
     Files,
     /// Scans of stores of 10 to 1,000,000 keys, compared with tmpfs
     Scans,
-    /// Calls on a volume that a service shares, compared with an embedded volume
+    /// Reads, and changes without deferral, of a client of a service, compared with an embedded volume by
+    /// `eyrie bench shared`; also the start of a client, and a service that sleeps
     Shared,
-    /// Changes that a client of a service logs, compared with an embedded volume
+    /// Changes that a client of a service logs, compared with an embedded volume by `eyrie bench shared`
     Deferred,
-    /// Several processes that change a served volume at the same time
+    /// Several processes that change a served volume at the same time, by `eyrie bench shared`
     Together,
     /// The longest calls while a volume grows, compared with tmpfs
     Stalls,
@@ -96,14 +97,6 @@ pub enum ChildStep {
     ReadServed,
     /// Reads private memory.
     CopyMemory,
-    /// Changes names in a directory of its own of a served volume.
-    ChangeOwn,
-    /// Changes names in a directory of a served volume that other processes change, too.
-    ChangeTogether,
-    /// Changes names in a directory of the host that other processes change, too.
-    ChangeOnHost,
-    /// Makes files in a served volume, and waits for a line before it goes on.
-    Hold,
 }
 
 /// One step of a measurement, in a separate process.
@@ -188,9 +181,5 @@ pub fn child(child: &ChildArgs) -> Result<()> {
         ChildStep::FillOne => scale::fill_one(&child.volume),
         ChildStep::Open => scale::open(&child.volume),
         step @ (ChildStep::ReadServed | ChildStep::CopyMemory) => shared::read(step, &child.volume),
-        ChildStep::Hold => together::hold(&child.volume),
-        step @ (ChildStep::ChangeOwn | ChildStep::ChangeTogether | ChildStep::ChangeOnHost) => {
-            together::change(step, &child.volume)
-        }
     }
 }
