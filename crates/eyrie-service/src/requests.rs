@@ -20,7 +20,8 @@ use eyrie_medium::sync::lock;
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::needs::{
-    has_one_object, has_room_for_ids, may_set_feature, reads_volume, sees_changes, storage_of,
+    has_one_object, has_room_for_ids, may_find_storage, may_set_feature, reads_volume, sees_changes,
+    storage_of,
 };
 use crate::clock::Clock;
 use crate::locks::LockClient;
@@ -200,7 +201,10 @@ impl Requests {
             Err(Error::Invalid("a request with more data than its lane holds"))
         };
         let done = match done {
-            Err(Error::NoSpace) if waits_for_storage => {
+            Err(Error::NoSpace)
+                if waits_for_storage
+                    && (call != Some(ServiceCall::Apply) || may_find_storage(engine, &self.buffer)) =>
+            {
                 self.logs.before_answer(engine, &mut self.clock, joined.number, takes_storage);
                 self.logs.reopen(joined.number);
                 return Answered::Full;

@@ -1,10 +1,11 @@
 //! The needs of requests: their storage, and the changes that must be applied before them.
 
 use eyrie_client::protocol::ServiceCall;
-use eyrie_engine::Op;
 use eyrie_engine::op::CAPABILITY_XATTR;
+use eyrie_engine::op::encode::decode_unsummed;
 use eyrie_engine::quota::QUOTA_XATTR;
 use eyrie_engine::scm::{HEADER_BYTES, Scm};
+use eyrie_engine::{Engine, FallocateMode, Op};
 
 use super::MOST_IDS;
 
@@ -37,6 +38,17 @@ pub fn storage_of(op: &Op<'_>) -> u64 {
         Op::Batch { ops, .. } => ops.iter().map(storage_of).fold(EACH, u64::saturating_add),
         _ => op.data_len() + EACH,
     }
+}
+
+/// True if the Op of a request may find the storage that it needs as soon as no reader holds storage back. False
+/// only if the Op needs more storage than the volume has.
+#[cold]
+pub fn may_find_storage(engine: &Scm, request: &[u8]) -> bool {
+    let least = |op: &Op<'_>| match *op {
+        Op::Fallocate { mode: FallocateMode::Allocate | FallocateMode::KeepSize, length, .. } => length,
+        _ => op.data_len(),
+    };
+    decode_unsummed(request).is_ok_and(|(decoded, _)| least(&decoded.op()) <= engine.space().total)
 }
 
 /// True for a request about one object, whose id it names.

@@ -13,7 +13,7 @@ use eyrie_client::protocol::{
 };
 use eyrie_engine::claims::Claims;
 use eyrie_engine::op::encode::encode;
-use eyrie_engine::{Content, Engine, Kind, ObjectId, Op, Owner, SetIds, Time};
+use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, Op, Owner, SetIds, Time};
 use eyrie_medium::epoch::pins_file;
 use eyrie_medium::shared::{SharedAccess, SharedMemory};
 use rand::rngs::StdRng;
@@ -24,6 +24,7 @@ use rustix::net::{
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::*;
+use crate::disk::with_a_long_pin;
 
 fn socket_to(served: &Served) -> OwnedFd {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
@@ -194,6 +195,27 @@ fn regression_client_with_the_process_id_of_a_waiter_is_expelled() {
     }
     assert!(packet::is_closed(&other.socket));
     drop((files, other));
+    served.stop();
+}
+
+/// A client that asks for more storage than the volume has gets its error at once, and no other client is expelled
+/// for its pin.
+#[test]
+fn request_for_too_much_storage_expels_nobody() {
+    let mut served = Served::new(16 << 20);
+    let (pinned, _pins) = with_a_long_pin(&served);
+    let greedy = RawSession::open(&served);
+    let (dir, id, content) = (greedy.root, greedy.reserve(Kind::File), Content::Empty);
+    let owner = Owner { mode: 0o600, uid: 0, gid: 0 };
+    let time = Time::new(1, 0);
+    assert_eq!(greedy.apply(&Op::Create { dir, name: b"large", id, owner, content, time }), 0);
+    for (mode, length) in [(FallocateMode::Allocate, 17 << 20), (FallocateMode::KeepSize, 1 << 40)] {
+        let set_ids = SetIds::Keep;
+        let refused = greedy.apply(&Op::Fallocate { id, mode, offset: 0, length, set_ids, time });
+        assert_ne!(refused, 0);
+    }
+    assert!(!packet::is_closed(&pinned.socket));
+    drop((pinned, greedy));
     served.stop();
 }
 
