@@ -116,15 +116,18 @@ impl Client {
         let Loggable { op, detail, effect, applied } = self.loggable(op, log, &mut appender)?;
         // The service gives further grants only while the log is sealed. So if the exchange succeeds, the
         // session has held these grants since the word was loaded.
-        if !self.holds_objects(key, &op, &effect) {
-            if let Effect::Made { made, .. } = effect {
-                // The next new object gets this generation.
-                appender.return_generation(made.generation);
+        let appended = match self.holds_objects(key, &op, &effect) {
+            true => log.append(&mut appender, word, &op, detail, &effect),
+            false => Appended::No,
+        };
+        match appended {
+            Appended::No => {
+                if let Effect::Made { made, .. } = effect {
+                    // The next new object gets this generation.
+                    appender.return_generation(made.generation);
+                }
+                None
             }
-            return None;
-        }
-        match log.append(&mut appender, word, &op, detail, &effect) {
-            Appended::No => None,
             Appended::Yes(fills_up) => {
                 drop(appender);
                 if fills_up {
