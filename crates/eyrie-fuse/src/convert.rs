@@ -166,8 +166,8 @@ impl Numbers {
         if id == self.root { INodeNo::ROOT } else { INodeNo(id.raw()) }
     }
 
-    /// Returns the generation of a node. The kernel gives its root the generation 0, and some versions of the
-    /// kernel give up a root with another one.
+    /// Returns the generation of a node. The kernel gives its root the generation 0. Some versions of the
+    /// kernel refuse further use of the root after an answer with another generation.
     pub(crate) fn generation(self, node: &Node) -> Generation {
         Generation(if node.id == self.root { 0 } else { node.generation })
     }

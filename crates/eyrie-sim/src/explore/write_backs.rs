@@ -74,8 +74,8 @@ fn run(number: usize, script: &Script, should_continue: &mut dyn FnMut() -> bool
 /// returns false.
 ///
 /// # Errors
-/// Fails at the first call that does not give the result of the model, or after which the durable bytes do not
-/// open as a sound volume with the contents of the model.
+/// Fails at the first call that does not give the result of the model, or after which the durable bytes do
+/// not open as a sound volume with the contents of the model.
 pub(super) fn explore(should_continue: &mut dyn FnMut() -> bool) -> Result<Counts, String> {
     let mut counts = Counts::default();
     for (number, script) in [workload::setup()].into_iter().chain((0..6).map(workload::random)).enumerate() {
