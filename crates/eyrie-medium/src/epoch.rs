@@ -134,8 +134,8 @@ fn join_crowd() -> usize {
         let epoch = CLOCK.load(Ordering::SeqCst);
         let index = (epoch % 2) as usize;
         CROWDS[index].fetch_add(1, Ordering::SeqCst);
-        // If the clock has advanced before the addition, the count may be that of an earlier epoch. The clock
-        // would then not wait for this pin one epoch later.
+        // A clock that has advanced meanwhile may not wait for this pin one epoch later. Otherwise this load
+        // comes before the fence with which the next epoch begins, so later attempts see the addition.
         if CLOCK.load(Ordering::SeqCst) == epoch {
             return index;
         }
@@ -486,6 +486,8 @@ fn register_fork_handler() {
             words[USED].store(slot as u64 + 1, Ordering::Relaxed);
             words[(slot + 1) * SLOT_WORDS + 1].store(1, Ordering::Relaxed);
             own.table.count(slot).store(is_pinned.into(), Ordering::Relaxed);
+            // The pin may be of an earlier epoch.
+            own.at_start[slot].store(is_pinned.into(), Ordering::Relaxed);
         }
     }
     // SAFETY: no handler panics. `before` takes a lock, and no thread forks while it holds this lock. The

@@ -66,6 +66,26 @@ fn forked_child_keeps_only_its_own_pin() {
     assert!(clock_runs(), "a thread that has ended is pinned");
 }
 
+/// The parent noted the pin at the start of an epoch.
+#[test]
+fn regression_forked_child_keeps_the_epoch_of_its_pin() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // The count of the slot in the parent then differs from that in the child.
+    drop(epoch::pin());
+    let guard = epoch::pin();
+    let retired = epoch::now();
+    while epoch::now() == retired {
+        epoch::advance();
+    }
+    let child = in_forked_child(|| {
+        (0..10).for_each(|_| _ = epoch::advance());
+        let waited = !retired.is_over(epoch::now());
+        drop(guard);
+        waited && clock_runs()
+    });
+    assert!(child.expect("the host can fork"), "the clock of the child");
+}
+
 /// A thread that holds a pin. It has no slot if other threads have all slots.
 struct Pinned<'s>(Sender<()>, thread::ScopedJoinHandle<'s, ()>);
 

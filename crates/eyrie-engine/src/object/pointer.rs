@@ -60,8 +60,8 @@ impl Pointer {
         u64::from(extent.class.raw()) << Pointer::CLASS_SHIFT | extent.addr.raw()
     }
 
-    /// Returns this pointer with its height set to `height` (0 to 7), for the root of a tree with at most that
-    /// many levels of nodes.
+    /// Returns this pointer with its height set to `height` (0 to 7), for the root of a tree with at most
+    /// that many levels of nodes.
     #[must_use]
     pub fn with_height(self, height: u8) -> Pointer {
         debug_assert!(height < 8);

@@ -542,9 +542,7 @@ fn entry_that_the_service_has_found_counts() {
     killed.change_table(3 * SLOT_BYTES + SEEN, killed.tail);
     let engine = killed.open().expect("sound");
     assert_eq!(bytes_of(&engine, b"file"), b"grey");
-    let mut last = [0; 8];
-    killed.log.read_exact_at(&mut last, FINAL_WORD as u64 * 8).expect("a log");
-    assert_eq!(u64::from_le_bytes(last), killed.tail + 1, "the client learns that the change is made");
+    assert_eq!(killed.log_word(FINAL_WORD), killed.tail + 1, "the client learns that the change is made");
 }
 
 /// An entry without an Op fills the rest of the ring. The next entry is at the start of the ring.
