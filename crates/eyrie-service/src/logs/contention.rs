@@ -69,6 +69,9 @@ impl Changes {
     }
 }
 
+/// A request: the number of its session, and its lane.
+pub type RequestLane = (u64, usize);
+
 /// The use that a session makes of its log.
 #[derive(Clone, Copy, Debug)]
 pub struct LogUse {
@@ -87,8 +90,8 @@ pub struct Contention {
     lost: HashMap<usize, Taken>,
     /// The parts that sessions have changed.
     changed: HashMap<usize, Changes>,
-    /// The sessions whose requests wait for a part, and the time since which they wait.
-    waiting: HashMap<u64, (usize, Instant)>,
+    /// The part for which each waiting request waits now, and the time at which the request began to wait.
+    waiting: HashMap<RequestLane, (usize, Instant)>,
     /// True if sessions keep parts in turn. If the service shares its only processor with its clients, a
     /// client cannot use the grant while the service waits for it.
     pub has_turns: bool,
@@ -152,37 +155,41 @@ impl Contention {
     }
 
     /// True if a request of a session that changes the part must wait, because the holder keeps the part or
-    /// another session has waited for longer.
-    pub fn must_wait(&mut self, part: usize, session: u64, holder: LogUse, now: Instant) -> bool {
-        let since = match self.waiting.get(&session) {
-            Some(&(waits_for, since)) if waits_for == part => since,
-            _ => now,
-        };
+    /// another session has waited for longer. The wait for all parts of a request has one limit, because the
+    /// request may lose one part while it waits for another.
+    pub fn must_wait(&mut self, part: usize, requester: RequestLane, holder: LogUse, now: Instant) -> bool {
+        let since = self.waiting.get(&requester).map_or(now, |&(_, since)| since);
         let kept = self.changed.get(&part).and_then(|changes| changes.kept);
         let is_kept = kept.is_some_and(|(until, from)| {
             let is_unused = holder.applied > from && !holder.has_entries && now - holder.last_entry >= UNUSED;
             now < until && !is_unused
         });
-        let is_earlier = |(&other, &(waits_for, at)): (&u64, &(usize, Instant))| {
-            other != session && waits_for == part && at < since && now - at < LONGEST_KEPT
+        let is_earlier = |(&(other, _), &(waits_for, at)): (&RequestLane, &(usize, Instant))| {
+            other != requester.0 && waits_for == part && at < since && now - at < LONGEST_KEPT
         };
         let waits = now - since < LONGEST_KEPT && (is_kept || self.waiting.iter().any(is_earlier));
         if waits {
-            self.waiting.insert(session, (part, since));
+            self.waiting.insert(requester, (part, since));
         }
         waits
     }
 
-    /// Notes that the requests of a session no longer wait for a part.
-    pub fn end_wait(&mut self, part: usize, session: u64) {
-        if self.waiting.get(&session).is_some_and(|&(waits_for, _)| waits_for == part) {
-            self.waiting.remove(&session);
+    /// Returns the part for which a request has waited when it was last looked at.
+    pub fn waits_for(&self, requester: RequestLane) -> Option<usize> {
+        self.waiting.get(&requester).map(|&(part, _)| part)
+    }
+
+    /// Notes that a request no longer waits for a part.
+    pub fn end_wait(&mut self, requester: RequestLane) {
+        // Usually nothing waits, and the empty table needs no hash.
+        if !self.waiting.is_empty() {
+            self.waiting.remove(&requester);
         }
     }
 
     /// Forgets a session that has ended.
     pub fn forget(&mut self, session: u64) {
-        self.waiting.remove(&session);
+        self.waiting.retain(|&(waiting, _), _| waiting != session);
     }
 }
 
@@ -209,10 +216,10 @@ mod tests {
     fn only_sessions_that_change_a_part_keep_it() {
         let (mut alone, now) = changed_by(1);
         alone.keep(PART, 1, 0, now);
-        assert!(!alone.must_wait(PART, 2, log_use(0, true, now), now));
+        assert!(!alone.must_wait(PART, (2, 0), log_use(0, true, now), now));
         let (mut shared, now) = changed_by(2);
         shared.keep(PART, 1, 0, now);
-        assert!(shared.must_wait(PART, 2, log_use(0, false, now), now));
+        assert!(shared.must_wait(PART, (2, 0), log_use(0, false, now), now));
         let changers = [(PART, 2), (PART, 3), (6, 2)];
         assert_eq!(changers.map(|(part, session)| shared.changes(part, session, now)), [true, false, false]);
         assert!(!shared.changes(PART, 2, now + RECENT));
@@ -222,17 +229,17 @@ mod tests {
     fn holder_that_logs_nothing_more_keeps_nothing() {
         let (mut shared, now) = changed_by(2);
         shared.keep(PART, 1, 64, now);
-        assert!(shared.must_wait(PART, 2, log_use(128, true, now), now));
-        assert!(!shared.must_wait(PART, 2, log_use(128, false, now), now));
+        assert!(shared.must_wait(PART, (2, 0), log_use(128, true, now), now));
+        assert!(!shared.must_wait(PART, (2, 0), log_use(128, false, now), now));
     }
 
     #[test]
     fn part_is_kept_for_a_short_time() {
         let (mut shared, now) = changed_by(2);
         shared.keep(PART, 1, 0, now);
-        assert!(shared.must_wait(PART, 2, log_use(64, true, now), now));
+        assert!(shared.must_wait(PART, (2, 0), log_use(64, true, now), now));
         let later = now + KEPT;
-        assert!(!shared.must_wait(PART, 2, log_use(64, true, later), later));
+        assert!(!shared.must_wait(PART, (2, 0), log_use(64, true, later), later));
     }
 
     #[test]
@@ -241,12 +248,12 @@ mod tests {
         let at = |micros| now + Duration::from_micros(micros);
         shared.keep(PART, 1, 0, now);
         let mut waits = |session, applied, micros| {
-            shared.must_wait(PART, session, log_use(applied, false, at(micros)), at(micros))
+            shared.must_wait(PART, (session, 0), log_use(applied, false, at(micros)), at(micros))
         };
         assert!(waits(3, 0, 1) && waits(2, 0, 2));
         assert!(waits(2, 64, 3) && !waits(3, 64, 4));
-        shared.end_wait(PART, 3);
-        assert!(!shared.must_wait(PART, 2, log_use(64, false, at(5)), at(5)));
+        shared.end_wait((3, 0));
+        assert!(!shared.must_wait(PART, (2, 0), log_use(64, false, at(5)), at(5)));
     }
 
     #[test]
@@ -255,10 +262,31 @@ mod tests {
         let end = now + LONGEST_KEPT;
         while now < end {
             shared.keep(PART, 1, 0, now);
-            assert!(shared.must_wait(PART, 2, log_use(64, true, now), now));
+            assert!(shared.must_wait(PART, (2, 0), log_use(64, true, now), now));
             now += KEPT / 2;
         }
-        assert!(!shared.must_wait(PART, 2, log_use(64, true, end), end));
+        assert!(!shared.must_wait(PART, (2, 0), log_use(64, true, end), end));
+    }
+
+    /// The lanes 0 and 1 of a session wait for two parts each, in turn.
+    #[test]
+    fn wait_of_each_request_ends_although_parts_are_lost_again() {
+        let (mut shared, mut now) = changed_by(2);
+        (1..=2).for_each(|session| shared.note_change(6, session, now));
+        let end = now + LONGEST_KEPT;
+        for parts in [[PART, 6], [6, PART]].into_iter().cycle() {
+            for (lane, part) in parts.into_iter().enumerate() {
+                shared.keep(part, 1, 0, now);
+                let waits = shared.must_wait(part, (2, lane), log_use(64, true, now), now);
+                assert_eq!(waits, now < end);
+            }
+            if now >= end {
+                break;
+            }
+            now += KEPT / 2;
+        }
+        shared.forget(2);
+        assert_eq!(shared.waits_for((2, 0)).or(shared.waits_for((2, 1))), None);
     }
 
     #[test]
