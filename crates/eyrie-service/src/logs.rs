@@ -312,7 +312,7 @@ impl Logs {
         if self.whole.is_some() {
             return;
         }
-        if self.logs.len() > 1 {
+        if self.contention.has_turns && self.logs.len() > 1 {
             let now = Instant::now();
             self.objects.iter().for_each(|&id| self.contention.note_change(part_of(id), number, now));
         }

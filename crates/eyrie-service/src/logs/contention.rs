@@ -86,7 +86,7 @@ pub struct LogUse {
 /// The parts that several sessions use.
 #[derive(Default)]
 pub struct Contention {
-    /// The parts whose grant a session has lost because of a look.
+    /// The parts whose grant a session has lost to a session without turns.
     lost: HashMap<usize, Taken>,
     /// The parts that sessions have changed.
     changed: HashMap<usize, Changes>,
@@ -98,7 +98,7 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// Notes that a session has lost the grant of a part now, because another session looked at it.
+    /// Notes that a session has lost the grant of a part now to a session that has no turns at it.
     pub fn add(&mut self, part: usize) {
         if self.lost.len() >= MOST_PARTS {
             self.lost.retain(|_, taken| taken.is_paused());
@@ -131,7 +131,7 @@ impl Contention {
         }
     }
 
-    /// True if a session has changed the part lately.
+    /// True if a session has changed the part lately, and has turns at it.
     pub fn changes(&self, part: usize, session: u64, now: Instant) -> bool {
         let is_recent = |&(by, at): &(u64, Instant)| by == session && now - at < RECENT;
         self.has_turns && self.changed.get(&part).is_some_and(|it| it.sessions.iter().any(is_recent))

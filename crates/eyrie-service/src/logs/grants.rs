@@ -96,8 +96,8 @@ impl Logs {
         let now = Instant::now();
         // A session that changes objects also looks at them. If each look ended the grant of another session,
         // the sessions would log few changes.
-        let changes = is_change || self.contention.changes(part, number, now);
-        if changes && self.contention.must_wait(part, requester, usage, now) {
+        let has_turn = self.contention.has_turns && is_change || self.contention.changes(part, number, now);
+        if has_turn && self.contention.must_wait(part, requester, usage, now) {
             return Readiness::OthersKeepParts;
         }
         end_early(engine, |board| board.give_part(part, None));
@@ -108,7 +108,7 @@ impl Logs {
         if let Some(log) = self.logs.get(&other) {
             self.contention.end_keep(part, other, log.applied, now);
         }
-        if !changes {
+        if !has_turn {
             self.contention.add(part);
         }
         self.reopen(other);
