@@ -27,7 +27,7 @@ const RECENT: Duration = Duration::from_millis(100);
 /// Maximum number of sessions that keep the grant of one part in turn. Requests of further sessions do not
 /// wait.
 const MOST_CHANGERS: usize = 8;
-/// Number of parts at which a table forgets those that nobody has taken or changed lately.
+/// Smallest number of parts at which a table forgets those that nobody has taken or changed lately.
 const MOST_PARTS: usize = 4096;
 
 /// A time at which a session lost a grant to another session.
@@ -90,6 +90,9 @@ pub struct Contention {
     lost: HashMap<usize, Taken>,
     /// The parts that sessions have changed.
     changed: HashMap<usize, Changes>,
+    /// Numbers of parts at which the two tables next forget some, if larger than [`MOST_PARTS`]. They are twice
+    /// those that were left. Otherwise a client that uses many parts would make each request look at all.
+    forget_at: (usize, usize),
     /// The part for which each waiting request waits now, and the time at which the request began to wait.
     waiting: HashMap<RequestLane, (usize, Instant)>,
     /// True if sessions keep parts in turn. If the service shares its only processor with its clients, a
@@ -100,8 +103,9 @@ pub struct Contention {
 impl Contention {
     /// Notes that a session has lost the grant of a part now to a session that has no turns at it.
     pub fn add(&mut self, part: usize) {
-        if self.lost.len() >= MOST_PARTS {
+        if self.lost.len() >= self.forget_at.0.max(MOST_PARTS) {
             self.lost.retain(|_, taken| taken.is_paused());
+            self.forget_at.0 = 2 * self.lost.len();
         }
         let before = self.lost.get(&part).copied();
         self.lost.insert(part, Taken::again(before));
@@ -114,11 +118,12 @@ impl Contention {
 
     /// Notes that a session has changed the part.
     pub fn note_change(&mut self, part: usize, session: u64, now: Instant) {
-        if self.changed.len() >= MOST_PARTS {
+        if self.changed.len() >= self.forget_at.1.max(MOST_PARTS) {
             self.changed.retain(|_, changes| {
                 changes.forget_old(now);
                 !changes.sessions.is_empty()
             });
+            self.forget_at.1 = 2 * self.changed.len();
         }
         let changes = self.changed.entry(part).or_default();
         if let Some((_, at)) = changes.sessions.iter_mut().find(|(by, _)| *by == session) {
@@ -287,6 +292,16 @@ mod tests {
         }
         shared.forget(2);
         assert_eq!(shared.waits_for((2, 0)).or(shared.waits_for((2, 1))), None);
+    }
+
+    #[test]
+    fn parts_without_recent_changes_are_forgotten() {
+        let (mut shared, now) = changed_by(1);
+        let mut change =
+            |parts: std::ops::Range<usize>, now| parts.for_each(|part| shared.note_change(part, 1, now));
+        change(0..3 * MOST_PARTS / 2, now);
+        change(3 * MOST_PARTS / 2..2 * MOST_PARTS + 1, now + RECENT);
+        assert_eq!((shared.changed.len(), shared.forget_at.1), (MOST_PARTS / 2 + 1, MOST_PARTS));
     }
 
     #[test]
