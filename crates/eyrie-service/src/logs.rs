@@ -15,8 +15,8 @@
 //! stopped or dead.
 //!
 //! A session gets grants after several changes. If others look at the same objects soon after, the next grant
-//! comes later, up to a second, so that looks need no request. Sessions that change the same objects keep their
-//! grants in turn, each for a short time ([`contention`]).
+//! comes later, up to a second, so that looks need no request. Sessions that change the same objects keep
+//! their grants in turn, each for a short time ([`contention`]).
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -323,8 +323,8 @@ impl Logs {
         }
     }
 
-    /// Notes that the service has answered a look of a session at an object. A session that changes the object
-    /// gets its grant, so the change that comes next can be logged.
+    /// Notes that the service has answered a look of a session at an object. A session that changes the
+    /// object gets its grant, so the change that comes next can be logged.
     #[inline]
     pub fn looked(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
         let (Some(log), None, [id]) = (self.logs.get(&number), self.whole, &self.objects[..]) else { return };

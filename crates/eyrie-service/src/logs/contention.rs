@@ -1,10 +1,10 @@
 //! The parts of a volume that sessions have taken from each other.
 //!
 //! Some sessions only look at the objects of a part that another session changes. They get its grant taken
-//! back at once, and then nobody gets it for a while, so further looks need no request. Other parts are changed
-//! by several sessions, such as a directory in which all of them make files. If each change took the grant
-//! back, every change would be a request. So each of these sessions keeps the grant for a short time, and the
-//! requests of the others wait.
+//! back at once, and then nobody gets it for a while, so further looks need no request. Other parts are
+//! changed by several sessions, such as a directory in which all of them make files. If each change took the
+//! grant back, every change would be a request. So each of these sessions keeps the grant for a short time,
+//! and the requests of the others wait.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ const UNUSED: Duration = Duration::from_micros(20);
 const LONGEST_KEPT: Duration = Duration::from_millis(5);
 /// Time for which a change of a part counts as recent.
 const RECENT: Duration = Duration::from_millis(100);
-/// Maximum number of sessions that keep the grant of one part in turn. Requests of further sessions do not
-/// wait.
+/// Maximum number of sessions whose looks wait for one part. A look of a further session takes the grant back
+/// at once, and nobody gets it for a while. So if many sessions change a part, they make requests.
 const MOST_CHANGERS: usize = 8;
 /// Smallest number of parts at which a table forgets those that nobody has taken or changed lately.
 const MOST_PARTS: usize = 4096;
@@ -58,8 +58,8 @@ impl Taken {
 struct Changes {
     /// The sessions that have changed the part, with the time of their latest change.
     sessions: Vec<(u64, Instant)>,
-    /// The moment until which the holder keeps the part, and the position up to which its log was applied when
-    /// it got the part.
+    /// The moment until which the holder keeps the part, and the position up to which its log was applied
+    /// when it got the part.
     kept: Option<(Instant, u64)>,
 }
 
@@ -90,8 +90,9 @@ pub struct Contention {
     lost: HashMap<usize, Taken>,
     /// The parts that sessions have changed.
     changed: HashMap<usize, Changes>,
-    /// Numbers of parts at which the two tables next forget some, if larger than [`MOST_PARTS`]. They are twice
-    /// those that were left. Otherwise a client that uses many parts would make each request look at all.
+    /// Numbers of parts at which the two tables next forget some, if larger than [`MOST_PARTS`]. They are
+    /// twice those that were left. Otherwise a client that uses many parts would make each request look at
+    /// all.
     forget_at: (usize, usize),
     /// The part for which each waiting request waits now, and the time at which the request began to wait.
     waiting: HashMap<RequestLane, (usize, Instant)>,
@@ -151,7 +152,8 @@ impl Contention {
         }
     }
 
-    /// Notes that the holder of a part loses it now. `applied` is the position up to which its log is applied.
+    /// Notes that the holder of a part loses it now. `applied` is the position up to which its log is
+    /// applied.
     pub fn end_keep(&mut self, part: usize, holder: u64, applied: u64, now: Instant) {
         let kept = self.changed.get_mut(&part).and_then(|changes| changes.kept.take());
         if kept.is_some_and(|(_, from)| applied > from) {
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_beyond_the_limit_do_not_wait() {
+    fn looks_of_sessions_beyond_the_limit_do_not_wait() {
         let (shared, now) = changed_by(MOST_CHANGERS as u64 + 1);
         assert!(shared.changes(PART, MOST_CHANGERS as u64, now));
         assert!(!shared.changes(PART, MOST_CHANGERS as u64 + 1, now));

@@ -81,8 +81,8 @@ impl Logs {
         }
     }
 
-    /// Takes the grant of the part with an object back from another session. `is_change` is true if the request
-    /// changes the object.
+    /// Takes the grant of the part with an object back from another session. `is_change` is true if the
+    /// request changes the object.
     fn take(
         &mut self,
         engine: &Scm,

@@ -500,8 +500,8 @@ fn further_grants_come_under_a_seal() {
     served.stop();
 }
 
-/// Clients that make files in the same directory keep its grant in turn, and log many of their changes. With one
-/// processor, each change is a request.
+/// Clients that make files in the same directory keep its grant in turn, and log many of their changes. With
+/// one processor, each change is a request.
 #[test]
 fn clients_change_one_directory_in_turns() {
     const FILES: u64 = 20_000;
