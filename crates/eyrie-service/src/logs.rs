@@ -15,8 +15,8 @@
 //! stopped or dead.
 //!
 //! A session gets grants after several changes. If others look at the same objects soon after, the next grant
-//! comes later, up to a second, so that looks need no request. Sessions that change the same objects keep their
-//! grants in turn, each for a short time ([`contention`]).
+//! comes later, up to a second, so that looks need no request. Sessions that change the same objects keep
+//! their grants in turn, each for a short time ([`contention`]).
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -37,6 +37,7 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::shared::SharedMemory;
 use eyrie_medium::sync::lock;
 
+pub use self::contention::RequestLane;
 use self::contention::{Contention, Taken};
 use self::grants::{REQUESTS_BEFORE_GRANT, budget};
 pub use self::served::ReservedIds;
@@ -210,12 +211,27 @@ impl Logs {
         &mut self,
         engine: &Scm,
         clock: &mut Clock,
-        number: u64,
+        requester: RequestLane,
         objects: RequestedObjects<'_>,
     ) -> Readiness {
         if self.table.is_none() {
             return Readiness::Ready;
         }
+        let ready = self.apply_for_request(engine, clock, requester, objects);
+        if ready != Readiness::OthersKeepParts {
+            self.contention.end_wait(requester);
+        }
+        ready
+    }
+
+    fn apply_for_request(
+        &mut self,
+        engine: &Scm,
+        clock: &mut Clock,
+        requester: RequestLane,
+        objects: RequestedObjects<'_>,
+    ) -> Readiness {
+        let (number, _) = requester;
         let (latest, count) = self.latest;
         self.latest = (number, if latest == number { count.saturating_add(1) } else { 1 });
         if self.logs.len() > 1
@@ -243,7 +259,7 @@ impl Logs {
             }
             None => {}
         }
-        self.take_objects(engine, clock, number, objects)
+        self.take_objects(engine, clock, requester, objects)
     }
 
     /// Renews the budgets of all open logs and the generations of a session, before a request of the session
@@ -296,7 +312,7 @@ impl Logs {
         if self.whole.is_some() {
             return;
         }
-        if self.logs.len() > 1 {
+        if self.contention.has_turns && self.logs.len() > 1 {
             let now = Instant::now();
             self.objects.iter().for_each(|&id| self.contention.note_change(part_of(id), number, now));
         }
@@ -307,8 +323,8 @@ impl Logs {
         }
     }
 
-    /// Notes that the service has answered a look of a session at an object. A session that changes the object
-    /// gets its grant, so the change that comes next can be logged.
+    /// Notes that the service has answered a look of a session at an object. A session that changes the
+    /// object gets its grant, so the change that comes next can be logged.
     #[inline]
     pub fn looked(&mut self, engine: &Scm, clock: &mut Clock, number: u64) {
         let (Some(log), None, [id]) = (self.logs.get(&number), self.whole, &self.objects[..]) else { return };

@@ -20,12 +20,12 @@ use eyrie_medium::sync::lock;
 use zerocopy::{FromZeros, IntoBytes};
 
 use self::needs::{
-    has_one_object, has_room_for_ids, may_find_storage, may_set_feature, reads_volume, sees_changes,
+    has_one_object, has_room_for_ids, may_find_storage, may_set_feature, needs_applied_log, reads_volume,
     storage_of,
 };
 use crate::clock::Clock;
 use crate::locks::LockClient;
-use crate::logs::{Logs, Readiness, RequestedObjects};
+use crate::logs::{Logs, Readiness, RequestLane, RequestedObjects};
 use crate::session::{Joined, Session};
 
 mod needs;
@@ -166,20 +166,17 @@ impl Requests {
         let mut request = LaneRequest::new_zeroed();
         joined.lanes.read(head + REQUEST_AT, request.as_mut_bytes());
         let call = ServiceCall::from_raw(request.call);
-        // An id stays reserved until the entry of its new object is applied. Ids also need storage, which may
-        // be promised to entries. If ids or storage may run short, the log is applied first.
-        let lacks_ids =
-            || lock(&joined.reserved).len() + MOST_IDS as usize > MOST_RESERVED || !has_room_for_ids(engine);
-        let needs_applied_log = call.is_some_and(|call| match call {
-            ServiceCall::Reserve => lacks_ids(),
-            call => sees_changes(call),
-        });
+        let requester = (joined.number, lane);
+        let needs_applied_log = call.is_some_and(|call| needs_applied_log(engine, joined, call));
+        if needs_applied_log && self.logs.still_waits(engine, requester) {
+            return Answered::Later;
+        }
         let takes_storage = matches!(call, Some(ServiceCall::Apply | ServiceCall::Reserve));
         let has_room = request.data_bytes <= room as u64;
         self.buffer.resize(if has_room { request.data_bytes as usize } else { 0 }, 0);
         joined.lanes.read(start, &mut self.buffer);
         let ready = match needs_applied_log {
-            true => self.apply_logs(engine, joined.number, call, request.id),
+            true => self.apply_logs(engine, requester, call, request.id),
             false => Readiness::Ready,
         };
         if ready == Readiness::OthersKeepParts {
@@ -257,9 +254,15 @@ impl Requests {
     }
 
     /// Applies the logged changes of the objects of a request.
-    fn apply_logs(&mut self, engine: &Scm, number: u64, call: Option<ServiceCall>, id: u64) -> Readiness {
+    fn apply_logs(
+        &mut self,
+        engine: &Scm,
+        requester: RequestLane,
+        call: Option<ServiceCall>,
+        id: u64,
+    ) -> Readiness {
         let Requests { logs, clock, buffer, .. } = self;
-        let decoded = if call == Some(ServiceCall::Apply) && logs.wants_objects(number) {
+        let decoded = if call == Some(ServiceCall::Apply) && logs.wants_objects(requester.0) {
             // If the checksum is wrong, the request fails later, and to have applied the logs is harmless.
             decode_unsummed(buffer).ok()
         } else {
@@ -275,7 +278,7 @@ impl Requests {
             _ if call == Some(ServiceCall::Reserve) && has_room_for_ids(engine) => RequestedObjects::OwnLog,
             _ => RequestedObjects::All,
         };
-        logs.before_request(engine, clock, number, objects)
+        logs.before_request(engine, clock, requester, objects)
     }
 
     fn handle(

@@ -1,10 +1,10 @@
 //! The parts of a volume that sessions have taken from each other.
 //!
 //! Some sessions only look at the objects of a part that another session changes. They get its grant taken
-//! back at once, and then nobody gets it for a while, so further looks need no request. Other parts are changed
-//! by several sessions, such as a directory in which all of them make files. If each change took the grant
-//! back, every change would be a request. So each of these sessions keeps the grant for a short time, and the
-//! requests of the others wait.
+//! back at once, and then nobody gets it for a while, so further looks need no request. Other parts are
+//! changed by several sessions, such as a directory in which all of them make files. If each change took the
+//! grant back, every change would be a request. So each of these sessions keeps the grant for a short time,
+//! and the requests of the others wait.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -24,10 +24,10 @@ const UNUSED: Duration = Duration::from_micros(20);
 const LONGEST_KEPT: Duration = Duration::from_millis(5);
 /// Time for which a change of a part counts as recent.
 const RECENT: Duration = Duration::from_millis(100);
-/// Maximum number of sessions that keep the grant of one part in turn. Requests of further sessions do not
-/// wait.
+/// Maximum number of sessions whose looks wait for one part. A look of a further session takes the grant back
+/// at once, and nobody gets it for a while. So if many sessions change a part, they make requests.
 const MOST_CHANGERS: usize = 8;
-/// Number of parts at which a table forgets those that nobody has taken or changed lately.
+/// Smallest number of parts at which a table forgets those that nobody has taken or changed lately.
 const MOST_PARTS: usize = 4096;
 
 /// A time at which a session lost a grant to another session.
@@ -58,8 +58,8 @@ impl Taken {
 struct Changes {
     /// The sessions that have changed the part, with the time of their latest change.
     sessions: Vec<(u64, Instant)>,
-    /// The moment until which the holder keeps the part, and the position up to which its log was applied when
-    /// it got the part.
+    /// The moment until which the holder keeps the part, and the position up to which its log was applied
+    /// when it got the part.
     kept: Option<(Instant, u64)>,
 }
 
@@ -68,6 +68,9 @@ impl Changes {
         self.sessions.retain(|&(_, at)| now - at < RECENT);
     }
 }
+
+/// A request: the number of its session, and its lane.
+pub type RequestLane = (u64, usize);
 
 /// The use that a session makes of its log.
 #[derive(Clone, Copy, Debug)]
@@ -83,22 +86,27 @@ pub struct LogUse {
 /// The parts that several sessions use.
 #[derive(Default)]
 pub struct Contention {
-    /// The parts whose grant a session has lost because of a look.
+    /// The parts whose grant a session has lost to a session without turns.
     lost: HashMap<usize, Taken>,
     /// The parts that sessions have changed.
     changed: HashMap<usize, Changes>,
-    /// The sessions whose requests wait for a part, and the time since which they wait.
-    waiting: HashMap<u64, (usize, Instant)>,
+    /// Numbers of parts at which the two tables next forget some, if larger than [`MOST_PARTS`]. They are
+    /// twice those that were left. Otherwise a client that uses many parts would make each request look at
+    /// all.
+    forget_at: (usize, usize),
+    /// The part for which each waiting request waits now, and the time at which the request began to wait.
+    waiting: HashMap<RequestLane, (usize, Instant)>,
     /// True if sessions keep parts in turn. If the service shares its only processor with its clients, a
     /// client cannot use the grant while the service waits for it.
     pub has_turns: bool,
 }
 
 impl Contention {
-    /// Notes that a session has lost the grant of a part now, because another session looked at it.
+    /// Notes that a session has lost the grant of a part now to a session that has no turns at it.
     pub fn add(&mut self, part: usize) {
-        if self.lost.len() >= MOST_PARTS {
+        if self.lost.len() >= self.forget_at.0.max(MOST_PARTS) {
             self.lost.retain(|_, taken| taken.is_paused());
+            self.forget_at.0 = 2 * self.lost.len();
         }
         let before = self.lost.get(&part).copied();
         self.lost.insert(part, Taken::again(before));
@@ -111,11 +119,12 @@ impl Contention {
 
     /// Notes that a session has changed the part.
     pub fn note_change(&mut self, part: usize, session: u64, now: Instant) {
-        if self.changed.len() >= MOST_PARTS {
+        if self.changed.len() >= self.forget_at.1.max(MOST_PARTS) {
             self.changed.retain(|_, changes| {
                 changes.forget_old(now);
                 !changes.sessions.is_empty()
             });
+            self.forget_at.1 = 2 * self.changed.len();
         }
         let changes = self.changed.entry(part).or_default();
         if let Some((_, at)) = changes.sessions.iter_mut().find(|(by, _)| *by == session) {
@@ -128,7 +137,7 @@ impl Contention {
         }
     }
 
-    /// True if a session has changed the part lately.
+    /// True if a session has changed the part lately, and has turns at it.
     pub fn changes(&self, part: usize, session: u64, now: Instant) -> bool {
         let is_recent = |&(by, at): &(u64, Instant)| by == session && now - at < RECENT;
         self.has_turns && self.changed.get(&part).is_some_and(|it| it.sessions.iter().any(is_recent))
@@ -143,7 +152,8 @@ impl Contention {
         }
     }
 
-    /// Notes that the holder of a part loses it now. `applied` is the position up to which its log is applied.
+    /// Notes that the holder of a part loses it now. `applied` is the position up to which its log is
+    /// applied.
     pub fn end_keep(&mut self, part: usize, holder: u64, applied: u64, now: Instant) {
         let kept = self.changed.get_mut(&part).and_then(|changes| changes.kept.take());
         if kept.is_some_and(|(_, from)| applied > from) {
@@ -152,37 +162,41 @@ impl Contention {
     }
 
     /// True if a request of a session that changes the part must wait, because the holder keeps the part or
-    /// another session has waited for longer.
-    pub fn must_wait(&mut self, part: usize, session: u64, holder: LogUse, now: Instant) -> bool {
-        let since = match self.waiting.get(&session) {
-            Some(&(waits_for, since)) if waits_for == part => since,
-            _ => now,
-        };
+    /// another session has waited for longer. The wait for all parts of a request has one limit, because the
+    /// request may lose one part while it waits for another.
+    pub fn must_wait(&mut self, part: usize, requester: RequestLane, holder: LogUse, now: Instant) -> bool {
+        let since = self.waiting.get(&requester).map_or(now, |&(_, since)| since);
         let kept = self.changed.get(&part).and_then(|changes| changes.kept);
         let is_kept = kept.is_some_and(|(until, from)| {
             let is_unused = holder.applied > from && !holder.has_entries && now - holder.last_entry >= UNUSED;
             now < until && !is_unused
         });
-        let is_earlier = |(&other, &(waits_for, at)): (&u64, &(usize, Instant))| {
-            other != session && waits_for == part && at < since && now - at < LONGEST_KEPT
+        let is_earlier = |(&(other, _), &(waits_for, at)): (&RequestLane, &(usize, Instant))| {
+            other != requester.0 && waits_for == part && at < since && now - at < LONGEST_KEPT
         };
         let waits = now - since < LONGEST_KEPT && (is_kept || self.waiting.iter().any(is_earlier));
         if waits {
-            self.waiting.insert(session, (part, since));
+            self.waiting.insert(requester, (part, since));
         }
         waits
     }
 
-    /// Notes that the requests of a session no longer wait for a part.
-    pub fn end_wait(&mut self, part: usize, session: u64) {
-        if self.waiting.get(&session).is_some_and(|&(waits_for, _)| waits_for == part) {
-            self.waiting.remove(&session);
+    /// Returns the part for which a request has waited when it was last looked at.
+    pub fn waits_for(&self, requester: RequestLane) -> Option<usize> {
+        self.waiting.get(&requester).map(|&(part, _)| part)
+    }
+
+    /// Notes that a request no longer waits for a part.
+    pub fn end_wait(&mut self, requester: RequestLane) {
+        // Usually nothing waits, and the empty table needs no hash.
+        if !self.waiting.is_empty() {
+            self.waiting.remove(&requester);
         }
     }
 
     /// Forgets a session that has ended.
     pub fn forget(&mut self, session: u64) {
-        self.waiting.remove(&session);
+        self.waiting.retain(|&(waiting, _), _| waiting != session);
     }
 }
 
@@ -209,10 +223,10 @@ mod tests {
     fn only_sessions_that_change_a_part_keep_it() {
         let (mut alone, now) = changed_by(1);
         alone.keep(PART, 1, 0, now);
-        assert!(!alone.must_wait(PART, 2, log_use(0, true, now), now));
+        assert!(!alone.must_wait(PART, (2, 0), log_use(0, true, now), now));
         let (mut shared, now) = changed_by(2);
         shared.keep(PART, 1, 0, now);
-        assert!(shared.must_wait(PART, 2, log_use(0, false, now), now));
+        assert!(shared.must_wait(PART, (2, 0), log_use(0, false, now), now));
         let changers = [(PART, 2), (PART, 3), (6, 2)];
         assert_eq!(changers.map(|(part, session)| shared.changes(part, session, now)), [true, false, false]);
         assert!(!shared.changes(PART, 2, now + RECENT));
@@ -222,17 +236,17 @@ mod tests {
     fn holder_that_logs_nothing_more_keeps_nothing() {
         let (mut shared, now) = changed_by(2);
         shared.keep(PART, 1, 64, now);
-        assert!(shared.must_wait(PART, 2, log_use(128, true, now), now));
-        assert!(!shared.must_wait(PART, 2, log_use(128, false, now), now));
+        assert!(shared.must_wait(PART, (2, 0), log_use(128, true, now), now));
+        assert!(!shared.must_wait(PART, (2, 0), log_use(128, false, now), now));
     }
 
     #[test]
     fn part_is_kept_for_a_short_time() {
         let (mut shared, now) = changed_by(2);
         shared.keep(PART, 1, 0, now);
-        assert!(shared.must_wait(PART, 2, log_use(64, true, now), now));
+        assert!(shared.must_wait(PART, (2, 0), log_use(64, true, now), now));
         let later = now + KEPT;
-        assert!(!shared.must_wait(PART, 2, log_use(64, true, later), later));
+        assert!(!shared.must_wait(PART, (2, 0), log_use(64, true, later), later));
     }
 
     #[test]
@@ -241,12 +255,12 @@ mod tests {
         let at = |micros| now + Duration::from_micros(micros);
         shared.keep(PART, 1, 0, now);
         let mut waits = |session, applied, micros| {
-            shared.must_wait(PART, session, log_use(applied, false, at(micros)), at(micros))
+            shared.must_wait(PART, (session, 0), log_use(applied, false, at(micros)), at(micros))
         };
         assert!(waits(3, 0, 1) && waits(2, 0, 2));
         assert!(waits(2, 64, 3) && !waits(3, 64, 4));
-        shared.end_wait(PART, 3);
-        assert!(!shared.must_wait(PART, 2, log_use(64, false, at(5)), at(5)));
+        shared.end_wait((3, 0));
+        assert!(!shared.must_wait(PART, (2, 0), log_use(64, false, at(5)), at(5)));
     }
 
     #[test]
@@ -255,14 +269,45 @@ mod tests {
         let end = now + LONGEST_KEPT;
         while now < end {
             shared.keep(PART, 1, 0, now);
-            assert!(shared.must_wait(PART, 2, log_use(64, true, now), now));
+            assert!(shared.must_wait(PART, (2, 0), log_use(64, true, now), now));
             now += KEPT / 2;
         }
-        assert!(!shared.must_wait(PART, 2, log_use(64, true, end), end));
+        assert!(!shared.must_wait(PART, (2, 0), log_use(64, true, end), end));
+    }
+
+    /// The lanes 0 and 1 of a session wait for two parts each, in turn.
+    #[test]
+    fn wait_of_each_request_ends_although_parts_are_lost_again() {
+        let (mut shared, mut now) = changed_by(2);
+        (1..=2).for_each(|session| shared.note_change(6, session, now));
+        let end = now + LONGEST_KEPT;
+        for parts in [[PART, 6], [6, PART]].into_iter().cycle() {
+            for (lane, part) in parts.into_iter().enumerate() {
+                shared.keep(part, 1, 0, now);
+                let waits = shared.must_wait(part, (2, lane), log_use(64, true, now), now);
+                assert_eq!(waits, now < end);
+            }
+            if now >= end {
+                break;
+            }
+            now += KEPT / 2;
+        }
+        shared.forget(2);
+        assert_eq!(shared.waits_for((2, 0)).or(shared.waits_for((2, 1))), None);
     }
 
     #[test]
-    fn sessions_beyond_the_limit_do_not_wait() {
+    fn parts_without_recent_changes_are_forgotten() {
+        let (mut shared, now) = changed_by(1);
+        let mut change =
+            |parts: std::ops::Range<usize>, now| parts.for_each(|part| shared.note_change(part, 1, now));
+        change(0..3 * MOST_PARTS / 2, now);
+        change(3 * MOST_PARTS / 2..2 * MOST_PARTS + 1, now + RECENT);
+        assert_eq!((shared.changed.len(), shared.forget_at.1), (MOST_PARTS / 2 + 1, MOST_PARTS));
+    }
+
+    #[test]
+    fn looks_of_sessions_beyond_the_limit_do_not_wait() {
         let (shared, now) = changed_by(MOST_CHANGERS as u64 + 1);
         assert!(shared.changes(PART, MOST_CHANGERS as u64, now));
         assert!(!shared.changes(PART, MOST_CHANGERS as u64 + 1, now));

@@ -11,6 +11,7 @@ use eyrie_engine::volume::{LogGrant, provision_log};
 use eyrie_engine::{Engine, ObjectId};
 use eyrie_medium::rules::{SafetyRule, broken};
 
+use super::contention::{LogUse, RequestLane};
 use super::served::ServedLog;
 use super::{IDLE, Logs, Readiness, RequestedObjects};
 use crate::clock::Clock;
@@ -30,9 +31,10 @@ impl Logs {
         &mut self,
         engine: &Scm,
         clock: &mut Clock,
-        number: u64,
+        requester: RequestLane,
         objects: RequestedObjects<'_>,
     ) -> Readiness {
+        let (number, _) = requester;
         let of_storage = |is_applied| if is_applied { Readiness::Ready } else { Readiness::LacksStorage };
         match objects {
             RequestedObjects::All => {
@@ -56,12 +58,12 @@ impl Logs {
                 of_storage(is_applied)
             }
             RequestedObjects::OwnLog => Readiness::Ready,
-            RequestedObjects::One(id) => self.take(engine, clock, number, (id, false)),
+            RequestedObjects::One(id) => self.take(engine, clock, requester, (id, false)),
             RequestedObjects::Of(op) => {
                 let mut ready = Readiness::Ready;
                 op.each_touched(&mut |touched| {
                     if let (Touched::Object(id), Readiness::Ready) = (touched, ready) {
-                        ready = self.take(engine, clock, number, (id, true));
+                        ready = self.take(engine, clock, requester, (id, true));
                     }
                 });
                 // An entry may change the object of a name. So the names are looked up last.
@@ -71,7 +73,7 @@ impl Logs {
                         && !broken(SafetyRule::NamedObjectsAreTaken)
                         && let Ok(Some(id)) = engine.lookup(dir, name)
                     {
-                        ready = self.take(engine, clock, number, (id, true));
+                        ready = self.take(engine, clock, requester, (id, true));
                     }
                 });
                 ready
@@ -79,27 +81,23 @@ impl Logs {
         }
     }
 
-    /// Takes the grant of the part with an object back from another session. `is_change` is true if the request
-    /// changes the object.
+    /// Takes the grant of the part with an object back from another session. `is_change` is true if the
+    /// request changes the object.
     fn take(
         &mut self,
         engine: &Scm,
         clock: &mut Clock,
-        number: u64,
+        requester: RequestLane,
         (id, is_change): (ObjectId, bool),
     ) -> Readiness {
         self.objects.push(id);
-        let (board, part) = (engine.volume().board(), part_of(id));
-        let other = self.open_log_of(board.part_holder(part)).filter(|&other| other != number);
-        let Some((other, log)) = other.and_then(|other| Some((other, self.logs.get(&other)?))) else {
-            self.contention.end_wait(part, number);
-            return Readiness::Ready;
-        };
+        let (board, part, number) = (engine.volume().board(), part_of(id), requester.0);
+        let Some((other, usage)) = self.other_holder(board, part, number) else { return Readiness::Ready };
         let now = Instant::now();
         // A session that changes objects also looks at them. If each look ended the grant of another session,
         // the sessions would log few changes.
-        let changes = is_change || self.contention.changes(part, number, now);
-        if changes && self.contention.must_wait(part, number, log.usage(), now) {
+        let has_turn = self.contention.has_turns && is_change || self.contention.changes(part, number, now);
+        if has_turn && self.contention.must_wait(part, requester, usage, now) {
             return Readiness::OthersKeepParts;
         }
         end_early(engine, |board| board.give_part(part, None));
@@ -110,13 +108,25 @@ impl Logs {
         if let Some(log) = self.logs.get(&other) {
             self.contention.end_keep(part, other, log.applied, now);
         }
-        if changes {
-            self.contention.end_wait(part, number);
-        } else {
+        if !has_turn {
             self.contention.add(part);
         }
         self.reopen(other);
         Readiness::Ready
+    }
+
+    /// True if a request waits on for a part that another session keeps. This look seals no log, so other
+    /// threads of the waiting client can log changes meanwhile.
+    pub fn still_waits(&mut self, engine: &Scm, requester: RequestLane) -> bool {
+        let Some(part) = self.contention.waits_for(requester) else { return false };
+        let holder = self.other_holder(engine.volume().board(), part, requester.0);
+        holder.is_some_and(|(_, usage)| self.contention.must_wait(part, requester, usage, Instant::now()))
+    }
+
+    /// Returns the session that holds a part, and the use of its log, unless this is the session `number`.
+    fn other_holder(&self, board: &Board, part: usize, number: u64) -> Option<(u64, LogUse)> {
+        let other = self.open_log_of(board.part_holder(part)).filter(|&other| other != number)?;
+        Some((other, self.logs.get(&other)?.usage()))
     }
 
     /// Opens the log of a session, which then may get grants. The log stays sealed until [`Logs::reopen`].

@@ -18,8 +18,8 @@ pub struct EntryWait {
 }
 
 impl EntryWait {
-    /// Notes an attempt to apply entries. `is_full` is true if an entry could not be applied and waits.
-    /// `has_applied` is true if the attempt has applied entries before that entry.
+    /// Notes an attempt to apply entries. `is_full` is true if an entry could not be applied, and has to
+    /// wait. `has_applied` is true if the attempt has applied entries before that entry.
     pub fn note_attempt(&mut self, is_full: bool, has_applied: bool, now: Instant) {
         if !is_full || has_applied {
             *self = EntryWait::default();

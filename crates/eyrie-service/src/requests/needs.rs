@@ -6,14 +6,25 @@ use eyrie_engine::op::encode::decode_unsummed;
 use eyrie_engine::quota::QUOTA_XATTR;
 use eyrie_engine::scm::{HEADER_BYTES, Scm};
 use eyrie_engine::{Engine, FallocateMode, Op};
+use eyrie_medium::sync::lock;
 
-use super::MOST_IDS;
+use super::{MOST_IDS, MOST_RESERVED};
+use crate::session::Joined;
 
-/// True if the answer of a request may depend on the changes of other sessions, or if other sessions may see
-/// its effect. The caller decides about `Reserve`.
-pub fn sees_changes(call: ServiceCall) -> bool {
-    use ServiceCall::{BringPages, EndWait, Notices, Unreserve, Unwatch};
-    !matches!(call, BringPages | EndWait | Notices | Unreserve | Unwatch)
+/// True if logged changes must be applied before a request.
+pub fn needs_applied_log(engine: &Scm, joined: &Joined, call: ServiceCall) -> bool {
+    use ServiceCall::{BringPages, EndWait, Notices, Reserve, Unreserve, Unwatch};
+    match call {
+        // An id stays reserved until the entry of its new object is applied. Ids also need storage, which may
+        // be promised to entries. If ids or storage may run short, the log is applied first.
+        Reserve => {
+            let count = lock(&joined.reserved).len();
+            count + MOST_IDS as usize > MOST_RESERVED || !has_room_for_ids(engine)
+        }
+        // The answers do not depend on the changes of other sessions, and these sessions see no effect.
+        BringPages | EndWait | Notices | Unreserve | Unwatch => false,
+        _ => true,
+    }
 }
 
 /// True if the headers of reserved ids leave the storage that is promised to entries.
