@@ -1,7 +1,7 @@
 //! Programs that use a side at the same time as the run: processes of the command `eyrie`.
 //!
-//! A run starts such a process with the arguments that [`run`] gets. The two talk by lines: the process prints
-//! a line when it is ready, and goes on when it gets a line.
+//! A run starts such a process with the arguments that [`run`] gets. The two talk by lines: the process
+//! prints a line when it is ready, and goes on when it gets a line.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Write};

@@ -88,12 +88,15 @@ impl Endpoint {
         Some(join(&source.path, storage.strip_prefix(source.path.canonicalize().ok()?).ok()?))
     }
 
-    /// Returns true if this is the host's directory or device with the storage of the volume `other`.
+    /// Returns true if this is the host's directory or device with the storage of the volume `other`. A
+    /// symbolic link is copied, and not followed.
     pub fn is_storage_of(&self, other: &Endpoint) -> bool {
         let storage = other.storage.as_ref().filter(|_| self.storage.is_none());
         // Only a path with the same name can be the real path, so most paths need no system call.
         storage.is_some_and(|storage| {
-            self.path.file_name() == storage.file_name() && real(&self.path) == *storage
+            self.path.file_name() == storage.file_name()
+                && self.lstat().is_ok_and(|stat| !stat.is_symlink())
+                && real(&self.path) == *storage
         })
     }
 

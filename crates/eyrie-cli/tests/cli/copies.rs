@@ -1,7 +1,7 @@
 //! Tests of `cp` and `mv` with the flags of the GNU commands.
 
 use std::fs;
-use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
@@ -75,8 +75,8 @@ fn cp_refuses_to_copy_a_directory_into_itself() {
     sandbox.succeed(["ln", "-s", "dir", "vol:/link"]);
     sandbox.succeed(["ln", "-s", "dir/sub", "vol:/deep"]);
     fs::create_dir_all(sandbox.path("dir/sub")).unwrap();
-    std::os::unix::fs::symlink("dir", sandbox.path("link")).unwrap();
-    std::os::unix::fs::symlink("dir/sub", sandbox.path("deep")).unwrap();
+    symlink("dir", sandbox.path("link")).unwrap();
+    symlink("dir/sub", sandbox.path("deep")).unwrap();
     for base in ["vol:/", ""] {
         let [dir, link, deep] = ["dir", "link", "deep"].map(|name| format!("{base}{name}"));
         for target in [&dir, &link, &deep, &format!("{link}/new"), &format!("{deep}/..")] {
@@ -112,6 +112,12 @@ fn regression_storage_of_a_volume_is_no_part_of_a_copy() {
         sandbox.succeed(["cp", "-r", "data", "data/vol:/"]);
         assert_eq!(sandbox.succeed(["ls", "data/vol:/data"]), "file\n");
     }
+    // A link to the storage is copied.
+    fs::create_dir(sandbox.path("data/links")).unwrap();
+    symlink("../vol", sandbox.path("data/links/vol")).unwrap();
+    sandbox.succeed(["mkdir", "data/vol:/data/links"]);
+    sandbox.succeed(["cp", "-r", "data", "data/vol:/"]);
+    assert_eq!(sandbox.succeed(["ls", "data/vol:/data/links"]), "vol\n");
     sandbox.succeed(["mkdir", "data/vol:/vol", "data/vol:/data/vol"]);
     sandbox.succeed(["touch", "data/vol:/vol/segment-0000", "data/vol:/data/vol/segment-0000"]);
     sandbox.fail(1, &["own storage"], ["cp", "-r", "data/vol:/vol", "data"]);
@@ -237,7 +243,7 @@ fn regression_file_does_not_replace_a_pipe_of_the_host() {
     fs::write(sandbox.path("file"), "file").unwrap();
     sandbox.succeed(["cp", "file", "vol:/file"]);
     assert!(Command::new("mkfifo").arg(sandbox.path("pipe")).status().unwrap().success());
-    std::os::unix::fs::symlink("pipe", sandbox.path("link")).unwrap();
+    symlink("pipe", sandbox.path("link")).unwrap();
     for target in ["pipe", "link"] {
         sandbox.fail(1, &[target, "it is a fifo"], ["cp", "vol:/file", target]);
         sandbox.fail(1, &[target, "it is a fifo"], ["cp", "-f", "file", target]);

@@ -51,8 +51,8 @@ pub fn storage_of(op: &Op<'_>) -> u64 {
     }
 }
 
-/// True if the Op of a request may find the storage that it needs as soon as no reader holds storage back. False
-/// only if the Op needs more storage than the volume has.
+/// True if the Op of a request may find the storage that it needs as soon as no reader holds storage back.
+/// False only if the Op needs more storage than the volume has.
 #[cold]
 pub fn may_find_storage(engine: &Scm, request: &[u8]) -> bool {
     let least = |op: &Op<'_>| match *op {
