@@ -310,8 +310,8 @@ impl Workload for Shared {
             format!(
                 "clients that change names make, rename and remove files of {SMALL_BYTES} bytes for {} ms; \
                  the time of a call is the inverse of the sum of their rates; they are processes, and \
-                 threads on a volume in this process; on the side `confined` all of them and the service have \
-                 one processor",
+                 threads on a volume in this process; on the side `confined` all of them and the service \
+                 have one processor",
                 changing.as_millis()
             ),
         ]
