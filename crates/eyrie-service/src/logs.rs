@@ -372,35 +372,32 @@ impl Logs {
     /// when readers may hold back less storage.
     fn apply(&mut self, engine: &Scm, clock: &mut Clock, number: u64, tail: u64, limit: u64) -> bool {
         let (Some(table), Some(log)) = (&self.table, self.logs.get_mut(&number)) else { return true };
-        let (holder, start) = (self.whole.is_none().then_some(log.key), log.applied);
+        let (holder, mut is_full) = (self.whole.is_none().then_some(log.key), false);
+        let (start, present) = (log.applied, Clock::now());
         let ServedLog { key, who, lanes, file, reserved, generations, applied, storage, .. } = log;
         let (limit_of_storage, was_useless, is_useless) = (log.limit, log.is_useless, &mut log.is_useless);
-        let mut is_full = false;
         // If an entry is applied, the next one may wait as long.
         let must_end = |applied: u64| log.wait.is_over() && applied == start;
         let tell = |position| lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
-        let present = Clock::now();
         table.set_seen(*key, tail);
         let read = self.reader.read(file, *applied, tail, limit, |position, head, op| {
             if broken(SafetyRule::EntryIsAppliedBeforeItCounts) {
                 table.set_applied(*key, position);
                 tell(position);
             }
-            let now = clock.next_from(present);
+            let (now, new) = (clock.next_from(present), Cell::new(None));
             let entry = LoggedEntry { who, head, op, now, holder, is_of_dead_service: false };
             let needed = *storage + storage_of_entry(head.bytes.into());
-            let new = Cell::new(None);
             let may_use = |id, generation| {
                 new.set(Some(id));
                 lock(reserved).contains(&id) && generations.contains(&generation)
             };
             // The storage beyond the budget may be promised to another user.
-            let applied_entry = if needed <= limit_of_storage || broken(SafetyRule::EntriesKeepToTheirBudget)
-            {
-                engine.apply_logged(&entry, may_use)
-            } else {
-                Err(BEYOND_BUDGET)
-            };
+            let applied_entry =
+                match needed <= limit_of_storage || broken(SafetyRule::EntriesKeepToTheirBudget) {
+                    true => engine.apply_logged(&entry, may_use),
+                    false => Err(BEYOND_BUDGET),
+                };
             match applied_entry {
                 Ok(None) => {}
                 Ok(Some(id)) => {

@@ -165,8 +165,7 @@ impl Requests {
         // The client may change these bytes at any moment, so the service uses copies of them.
         let mut request = LaneRequest::new_zeroed();
         joined.lanes.read(head + REQUEST_AT, request.as_mut_bytes());
-        let call = ServiceCall::from_raw(request.call);
-        let requester = (joined.number, lane);
+        let (call, requester) = (ServiceCall::from_raw(request.call), (joined.number, lane));
         let needs_applied_log = call.is_some_and(|call| needs_applied_log(engine, joined, call));
         if needs_applied_log && self.logs.still_waits(engine, requester) {
             return Answered::Later;
@@ -198,10 +197,7 @@ impl Requests {
             Err(Error::Invalid("a request with more data than its lane holds"))
         };
         let done = match done {
-            Err(Error::NoSpace)
-                if waits_for_storage
-                    && (call != Some(ServiceCall::Apply) || may_find_storage(engine, &self.buffer)) =>
-            {
+            Err(Error::NoSpace) if waits_for_storage && may_find_storage(engine, call, &self.buffer) => {
                 self.logs.before_answer(engine, &mut self.clock, joined.number, takes_storage);
                 self.logs.reopen(joined.number);
                 return Answered::Full;

@@ -54,7 +54,10 @@ pub fn storage_of(op: &Op<'_>) -> u64 {
 /// True if the Op of a request may find the storage that it needs as soon as no reader holds storage back.
 /// False only if the Op needs more storage than the volume has.
 #[cold]
-pub fn may_find_storage(engine: &Scm, request: &[u8]) -> bool {
+pub fn may_find_storage(engine: &Scm, call: Option<ServiceCall>, request: &[u8]) -> bool {
+    if call != Some(ServiceCall::Apply) {
+        return true;
+    }
     let least = |op: &Op<'_>| match *op {
         Op::Fallocate { mode: FallocateMode::Allocate | FallocateMode::KeepSize, length, .. } => length,
         _ => op.data_len(),
