@@ -1,7 +1,7 @@
 //! Programs that use a side at the same time as the run: processes of the command `eyrie`.
 //!
-//! A run starts such a process with the arguments that [`run`] gets. The two talk by lines: the process prints
-//! a line when it is ready, and goes on when it gets a line.
+//! A run starts such a process with the arguments that [`run`] gets. The two talk by lines: the process
+//! prints a line when it is ready, and goes on when it gets a line.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Write};
@@ -17,7 +17,6 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::method::ClientWork;
 use crate::service::ServiceKind;
-use crate::side::SideRequest;
 use crate::values::{NumberedName, Pattern};
 
 /// The arguments before those that [`run`] gets.
@@ -58,14 +57,16 @@ pub(crate) enum ClientJob {
 }
 
 impl Clients {
-    pub fn of_host(request: &SideRequest) -> Option<Clients> {
+    /// Returns the clients of a directory of the host, if the path of the command is known.
+    pub fn of_host(command: Option<&Path>) -> Option<Clients> {
         let processors = machine::processors();
-        Some(Clients { command: request.command.clone()?, volume: None, processors, service: None })
+        Some(Clients { command: command?.to_owned(), volume: None, processors, service: None })
     }
 
-    pub fn of_service(request: &SideRequest, volume: &Path, kind: ServiceKind) -> Option<Clients> {
+    /// Returns the clients of a served volume, if the path of the command is known.
+    pub fn of_service(command: Option<&Path>, volume: &Path, kind: ServiceKind) -> Option<Clients> {
         Some(Clients {
-            command: request.command.clone()?,
+            command: command?.to_owned(),
             volume: Some(volume.to_owned()),
             processors: kind.processors(),
             service: Some(kind),

@@ -119,8 +119,8 @@ impl Stopwatch {
         Ok(())
     }
 
-    /// Adds the work of several clients that have timed themselves. As with several threads of a run, the time
-    /// of one operation becomes the inverse of the sum of the rates. Such operations have no latencies.
+    /// Adds the work of several clients that have timed themselves. As with several threads of a run, the
+    /// time of one operation becomes the inverse of the sum of the rates. Such operations have no latencies.
     pub fn add_clients(&mut self, clients: &[ClientWork]) {
         let operations: u64 = clients.iter().map(|client| client.operations).sum();
         let rate = |client: &ClientWork| client.operations as f64 / client.spent.as_secs_f64();

@@ -112,8 +112,8 @@ impl Report {
         Ok(Measured { median, quartiles: Some(numbers(&cell["quartiles_us"])) })
     }
 
-    /// Returns the ratio of the time of `side` to the time of Eyrie. The ratio is computed for each round, and
-    /// the result has the median and the quartiles.
+    /// Returns the ratio of the time of `side` to the time of Eyrie. The ratio is computed for each round,
+    /// and the result has the median and the quartiles.
     fn ratio_of(&self, row: &str, side: &str) -> Result<Measured> {
         let cell = self.cell(row, side)?;
         let median = cell["ratio"].as_f64().ok_or_else(|| format!("{row} has no ratio of {side}"))?;

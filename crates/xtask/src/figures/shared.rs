@@ -1,6 +1,6 @@
 //! Figures of a volume that a service shares. `eyrie bench shared` has the calls beside those of an embedded
-//! volume. Here are the figures that it lacks: the start of a client, a service that sleeps or has no requests,
-//! and several processes that read. In these measurements the service defers no change.
+//! volume. Here are the figures that it lacks: the start of a client, a service that sleeps or has no
+//! requests, and several processes that read. In these measurements the service defers no change.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -33,8 +33,8 @@ const READING_ROUNDS: usize = 3;
 /// Length of the time in which the service has no request.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Calls of `eyrie bench shared` that change nothing. Their time on a served volume should be close to that on
-/// an embedded one.
+/// Calls of `eyrie bench shared` that change nothing. Their time on a served volume should be close to that
+/// on an embedded one.
 const LOOK_UPS: [&str; 7] = [
     "open + close",
     "stat",
@@ -44,7 +44,8 @@ const LOOK_UPS: [&str; 7] = [
     "listing, each name",
     "fsync without changes",
 ];
-/// Changes of `eyrie bench shared`. On the side `synchronous`, each is one request to a service that is awake.
+/// Changes of `eyrie bench shared`. On the side `synchronous`, each is one request to a service that is
+/// awake.
 const CHANGES: [&str; 5] = ["create + close", "rename", "unlink", "put a new key, 100 B", "erase"];
 
 /// A service in another process. A drop ends it.

@@ -19,8 +19,8 @@ const CONTENTS: u64 = 4 << 40;
 const GRANTED_AFTER: u32 = 64;
 /// Pause before each burst, in which the service finishes its work for the earlier calls.
 const PAUSE: Duration = Duration::from_millis(15);
-/// A step through blocks or keys. Its multiples visit each of them once before any twice, because the step has
-/// no factor in common with a power of two or of ten.
+/// A step through blocks or keys. Its multiples visit each of them once before any twice, because the step
+/// has no factor in common with a power of two or of ten.
 const STEP: u64 = 0x9e37_79b9;
 
 /// The content of a block or value.

@@ -153,8 +153,8 @@ pub struct SharedAmounts {
 }
 
 impl SharedAmounts {
-    /// Returns the amounts of `eyrie bench shared`. The entries of a burst of blocks fill about half of a log,
-    /// and the file that is read does not fit into the caches of the processor.
+    /// Returns the amounts of `eyrie bench shared`. The entries of a burst of blocks fill about half of a
+    /// log, and the file that is read does not fit into the caches of the processor.
     pub fn standard() -> SharedAmounts {
         SharedAmounts {
             names: 1000,
@@ -298,9 +298,9 @@ impl Workload for Shared {
         let SharedAmounts { names, few, read_blocks, burst, sustained, changing, .. } = self.amounts;
         vec![
             format!(
-                "a burst has {} calls, for which the log of a client has room; the time of {} sustained calls \
-                 ends when the service has applied them; reads of {} files, of a directory of {} files and of \
-                 a file of {} MiB",
+                "a burst has {} calls, for which the log of a client has room; the time of {} sustained \
+                 calls ends when the service has applied them; reads of {} files, of a directory of {} files \
+                 and of a file of {} MiB",
                 thousands(burst),
                 thousands(sustained),
                 thousands(names),
@@ -309,9 +309,9 @@ impl Workload for Shared {
             ),
             format!(
                 "clients that change names make, rename and remove files of {SMALL_BYTES} bytes for {} ms; \
-                 the time of a call is the inverse of the sum of their rates; they are processes, and threads \
-                 on a volume in this process; on the side `confined` all of them and the service have one \
-                 processor",
+                 the time of a call is the inverse of the sum of their rates; they are processes, and \
+                 threads on a volume in this process; on the side `confined` all of them and the service \
+                 have one processor",
                 changing.as_millis()
             ),
         ]
