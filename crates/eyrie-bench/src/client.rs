@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use eyrie::{Credentials, Host, Posix, PosixExt, Volume};
+use eyrie::{Credentials, Host, OrderCounts, Posix, PosixExt, Volume};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Error, Result};
 use crate::machine;
+use crate::method::ClientWork;
 use crate::service::ServiceKind;
-use crate::side::SideRequest;
 use crate::values::{NumberedName, Pattern};
 
 /// The arguments before those that [`run`] gets.
@@ -28,7 +28,7 @@ const WARMING: u64 = 1000;
 /// Changes between two readings of the clock.
 const TIMED_CHANGES: u64 = 100;
 /// Calls of one change: a new file, its rename, its removal.
-pub(crate) const CALLS: u64 = 3;
+const CALLS: u64 = 3;
 /// Bytes of a changed file.
 const BYTES: usize = 100;
 /// Files that a holder of a grant makes and removes in a round.
@@ -57,14 +57,16 @@ pub(crate) enum ClientJob {
 }
 
 impl Clients {
-    pub fn of_host(request: &SideRequest) -> Option<Clients> {
+    /// Returns the clients of a directory of the host, if the path of the command is known.
+    pub fn of_host(command: Option<&Path>) -> Option<Clients> {
         let processors = machine::processors();
-        Some(Clients { command: request.command.clone()?, volume: None, processors, service: None })
+        Some(Clients { command: command?.to_owned(), volume: None, processors, service: None })
     }
 
-    pub fn of_service(request: &SideRequest, volume: &Path, kind: ServiceKind) -> Option<Clients> {
+    /// Returns the clients of a served volume, if the path of the command is known.
+    pub fn of_service(command: Option<&Path>, volume: &Path, kind: ServiceKind) -> Option<Clients> {
         Some(Clients {
-            command: request.command.clone()?,
+            command: command?.to_owned(),
             volume: Some(volume.to_owned()),
             processors: kind.processors(),
             service: Some(kind),
@@ -116,16 +118,16 @@ impl ClientProcess {
         sent.map_err(|error| Error::host("cannot send a signal to a client", error))
     }
 
-    /// Waits until the client has changed names. Returns the number of its calls, and their time.
-    pub fn changes(&mut self) -> Result<(u64, Duration)> {
+    /// Waits until the client has changed names. Returns the work of its calls.
+    pub fn changes(&mut self) -> Result<ClientWork> {
         let line = self.line()?;
         let numbers =
             line.split_once(' ').and_then(|(calls, ns)| Some((calls.parse().ok()?, ns.parse().ok()?)));
-        let (calls, ns) = numbers.ok_or_else(|| Error::wrong(format!("a client printed: {line}")))?;
+        let (operations, ns) = numbers.ok_or_else(|| Error::wrong(format!("a client printed: {line}")))?;
         if !self.process.wait()?.success() {
             return Err(Error::wrong("a client has failed"));
         }
-        Ok((calls, Duration::from_nanos(ns)))
+        Ok(ClientWork { operations, spent: Duration::from_nanos(ns), ..ClientWork::default() })
     }
 }
 
@@ -164,9 +166,9 @@ fn work<P: Posix + Clone>(fs: &P, job: &str, directory: &str, time: Duration) ->
             changer.warm_up()?;
             println!("ready");
             wait()?;
-            let (calls, spent) = changer.change(time)?;
+            let done = changer.change(time)?;
             changer.prove()?;
-            println!("{calls} {}", spent.as_nanos());
+            println!("{} {}", done.operations, done.spent.as_nanos());
             Ok(())
         }
         "hold" => hold(fs, directory),
@@ -225,15 +227,17 @@ impl<'a, P: Posix + Clone> NameChanger<'a, P> {
         self.changes(WARMING)
     }
 
-    /// Changes names for a time. Returns the number of calls, and their time.
-    pub fn change(&mut self, time: Duration) -> Result<(u64, Duration)> {
+    /// Changes names for a time. Returns the work of the calls.
+    pub fn change(&mut self, time: Duration) -> Result<ClientWork> {
+        let before = OrderCounts::of_this_thread();
         let (started, mut done) = (Instant::now(), 0);
         loop {
             self.changes(TIMED_CHANGES)?;
             done += TIMED_CHANGES;
             let spent = started.elapsed();
             if spent >= time {
-                return Ok((done * CALLS, spent));
+                let orders = OrderCounts::of_this_thread().since(before);
+                return Ok(ClientWork { operations: done * CALLS, spent, orders });
             }
         }
     }

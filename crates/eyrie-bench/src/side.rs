@@ -164,8 +164,8 @@ impl RunSides {
         };
         let clients = match access {
             VolumeAccess::Embedded => None,
-            VolumeAccess::Mounted => Clients::of_host(request),
-            VolumeAccess::Served(kind) => Clients::of_service(request, &place, kind),
+            VolumeAccess::Mounted => Clients::of_host(request.command.as_deref()),
+            VolumeAccess::Served(kind) => Clients::of_service(request.command.as_deref(), &place, kind),
         };
         let kind = match access {
             VolumeAccess::Embedded => "volume on ",
@@ -242,7 +242,7 @@ impl RunSides {
                 durability: format!("{sync}{lost}"),
                 used_bytes: None,
             },
-            clients: Clients::of_host(request),
+            clients: Clients::of_host(request.command.as_deref()),
             shared: SharedStorage::new(Storage::Directory { host, path, mount }, request.durability),
         })
     }

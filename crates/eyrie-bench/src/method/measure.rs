@@ -266,7 +266,7 @@ fn result(row: &RowPlan, samples: &[Option<Samples>], runs: &[SideRun], number: 
             quartiles_us: quartiles(&samples.us),
             ratio: ratios.as_deref().map(median),
             ratio_quartiles: ratios.as_deref().map(quartiles),
-            latency: all.as_ref().map(Latency::of),
+            latency: all.as_ref().filter(|all| !all.is_empty()).map(Latency::of),
             rounds: samples.us.len(),
             operations: samples.operations,
             compared,

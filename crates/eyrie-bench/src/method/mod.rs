@@ -23,4 +23,4 @@ pub use coverage::{TargetOrder, Targets};
 pub use figures::{Figures, Latency, Row, digits, median};
 pub use measure::{Control, Count, Counters, SideWithWorkers, measure};
 pub use plan::{FileWork, Plan, Rounds, RowPlan, ThreadPart, Worker};
-pub use watch::Stopwatch;
+pub use watch::{ClientWork, Stopwatch};

@@ -34,6 +34,17 @@ pub struct Stopwatch {
     orders: OrderCounts,
 }
 
+/// The work of a client that has timed itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClientWork {
+    /// Number of its operations.
+    pub operations: u64,
+    /// Time of these operations.
+    pub spent: Duration,
+    /// Barriers and publishes of a client that is a thread of this process.
+    pub orders: OrderCounts,
+}
+
 /// The work of one thread in one round.
 pub(super) struct Lap {
     pub spent: Duration,
@@ -108,15 +119,15 @@ impl Stopwatch {
         Ok(())
     }
 
-    /// Adds operations of several clients that have timed themselves. Each element has the operations of one
-    /// client and their time. As with several threads of a run, the time of one operation becomes the inverse
-    /// of the sum of the rates. Such operations have no latencies.
-    pub fn add_clients(&mut self, clients: &[(u64, Duration)]) {
-        let operations: u64 = clients.iter().map(|(operations, _)| operations).sum();
-        let rate = |(operations, spent): &(u64, Duration)| *operations as f64 / spent.as_secs_f64();
+    /// Adds the work of several clients that have timed themselves. As with several threads of a run, the
+    /// time of one operation becomes the inverse of the sum of the rates. Such operations have no latencies.
+    pub fn add_clients(&mut self, clients: &[ClientWork]) {
+        let operations: u64 = clients.iter().map(|client| client.operations).sum();
+        let rate = |client: &ClientWork| client.operations as f64 / client.spent.as_secs_f64();
         let seconds = operations as f64 / clients.iter().map(rate).sum::<f64>();
         self.spent += Duration::try_from_secs_f64(seconds).unwrap_or_default();
         self.operations += operations;
+        clients.iter().for_each(|client| self.orders += client.orders);
     }
 
     fn count(&mut self, before: OrderCounts, operations: u64) {
@@ -173,7 +184,12 @@ mod tests {
     fn rates_of_clients_add_up() {
         let mut watch = Stopwatch::new(|| false, Tally::default(), false);
         // 30 and 10 operations in a second are 40 in a second, however long each client ran.
-        watch.add_clients(&[(60, Duration::from_secs(2)), (10, Duration::from_secs(1))]);
+        let client = |operations, seconds| ClientWork {
+            operations,
+            spent: Duration::from_secs(seconds),
+            ..ClientWork::default()
+        };
+        watch.add_clients(&[client(60, 2), client(10, 1)]);
         let (_, lap) = watch.finish();
         assert_eq!((lap.operations, lap.spent), (70, Duration::from_millis(1750)));
         let mut nothing = Stopwatch::new(|| false, Tally::default(), false);

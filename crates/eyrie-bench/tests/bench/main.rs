@@ -226,6 +226,8 @@ fn shared_runs_without_a_service() {
     assert_eq!(touched("replace a value, 4 KiB")[1], 64);
     let sustained = row("rename, sustained").sides[0].as_ref().unwrap();
     assert_eq!((sustained.rounds, sustained.operations), (2, 2000), "the end of the wait is no operation");
+    let clients = row("change names, two clients apart").sides[0].as_ref().unwrap();
+    assert!(clients.latency.is_none() && clients.barriers > Some(1.0), "{clients:?}");
     let grants = Shared::new(SharedAmounts::quick(), &[SharedPart::Reads, SharedPart::Grants]);
     assert_eq!(Workload::plan(&grants, 1).rows(), 10);
 }

@@ -114,6 +114,6 @@ fn benchmark_compares_with_programs_of_a_service() {
     assert_eq!(fs::read_dir(sandbox.path(".")).unwrap().count(), 2, "the run leaves only its page");
     let only = ["bench", "shared", "--quick", "--rounds", "1", "--dir", ".", "--only", "clients"];
     let table = sandbox.succeed([&only[..], &["--against", "synchronous"]].concat());
-    assert!(table.contains("two clients apart") && !table.contains("burst"), "{table}");
+    assert!(table.contains("two clients apart") && !table.contains("append"), "{table}");
     sandbox.fail(2, &["use at most 1"], [&only[..], &["--threads", "2"]].concat());
 }

@@ -122,8 +122,8 @@ const ORDER: [(&str, &[&str]); 12] = [
     (
         "eyrie-bench",
         &[
-            "error", "values", "machine", "place", "keys", "peers", "rival", "method", "side", "report",
-            "run", "workload",
+            "error", "values", "machine", "service", "place", "keys", "peers", "rival", "method", "client",
+            "side", "report", "run", "workload",
         ],
     ),
     ("eyrie-sim", &["word", "seconds", "canonical", "compare", "script", "explore"]),

@@ -9,7 +9,7 @@ use super::{ClientCall, GrantCall, SharedWorker};
 use crate::client::{ClientJob, ClientProcess, Clients, HELD_NAME, NameChanger};
 use crate::error::{Error, Result};
 use crate::machine;
-use crate::method::Stopwatch;
+use crate::method::{ClientWork, Stopwatch};
 use crate::service::ServiceKind;
 use crate::workload::files::count_names;
 
@@ -55,10 +55,10 @@ where
     }
 
     /// Changes names by threads of this process.
-    fn of_threads(&self, directories: &[String]) -> Result<Vec<(u64, Duration)>> {
+    fn of_threads(&self, directories: &[String]) -> Result<Vec<ClientWork>> {
         let (fs, time, processors) = (&self.fs, self.amounts.changing, &self.processors);
         let start = &std::sync::Barrier::new(directories.len());
-        let client = |(number, directory): (u64, &String)| -> Result<(u64, Duration)> {
+        let client = |(number, directory): (u64, &String)| -> Result<ClientWork> {
             machine::pin_to(processors);
             let mut changer = NameChanger::new(fs, directory, number);
             let warm = changer.warm_up();
@@ -128,7 +128,7 @@ where
 }
 
 /// Changes names by processes.
-fn of_processes(clients: &Clients, directories: &[String], time: Duration) -> Result<Vec<(u64, Duration)>> {
+fn of_processes(clients: &Clients, directories: &[String], time: Duration) -> Result<Vec<ClientWork>> {
     let start = |directory: &String| clients.start(ClientJob::Change(time), directory);
     let mut processes = directories.iter().map(start).collect::<Result<Vec<_>>>()?;
     processes.iter_mut().try_for_each(|process| process.line().map(drop))?;
