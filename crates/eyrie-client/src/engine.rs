@@ -45,7 +45,14 @@ impl Client {
             // The service has saved the volume before its end, and this client has not joined the next one.
             self.unsynced.save();
         }
-        if self.unsynced.has_some() { self.sync() } else { self.check_log() }
+        if !self.unsynced.has_some() {
+            return self.check_log();
+        }
+        match self.sync() {
+            // The first request of a forked child only makes it join the service.
+            Err(Error::Stale) => self.sync(),
+            synced => synced,
+        }
     }
 }
 
