@@ -250,6 +250,9 @@ fn regression_file_does_not_replace_a_pipe_of_the_host() {
         sandbox.succeed(["cp", "-n", "vol:/file", target]);
         assert!(fs::metadata(sandbox.path(target)).unwrap().file_type().is_fifo());
     }
+    symlink("/proc/self/exe", sandbox.path("open")).unwrap();
+    sandbox.fail(1, &["open", "it is a link to an open file"], ["cp", "vol:/file", "open"]);
+    assert_eq!(fs::read_link(sandbox.path("open")).unwrap(), Path::new("/proc/self/exe"));
     // As with cp -a, a pipe replaces a pipe.
     sandbox.succeed(["cp", "pipe", "vol:/pipe"]);
     sandbox.succeed(["cp", "vol:/pipe", "pipe"]);

@@ -93,18 +93,19 @@ pub fn run(arguments: CpArgs, output: &mut Output) -> Result<()> {
     })
 }
 
-/// Fails if a file would replace a device or a pipe of the host, such as `/dev/null` or `/dev/stdout`. cp(1)
-/// would write into it.
+/// Fails if a file would replace a device or a pipe of the host, such as `/dev/null`, or a link to an open file
+/// of a process, such as `/dev/stdout`. cp(1) would write into it.
 fn refuse_special(from: &Endpoint, to: &Endpoint) -> Result<()> {
-    let is_special = |kind| !matches!(kind, Kind::File | Kind::Directory);
-    match to.stat() {
-        Ok(there)
-            if to.is_on_host() && is_special(there.kind) && from.lstat().is_ok_and(|stat| stat.is_file()) =>
-        {
-            let kind = text::kind_name(there.kind);
-            let why = format!("it is a {kind}, which a copy would replace: `eyrie cp FILE -` prints a file");
-            Err(Failure::new("cannot copy to", to.shown(), why))
-        }
-        _ => Ok(()),
+    if !to.is_on_host() || !from.lstat().is_ok_and(|stat| stat.is_file()) {
+        return Ok(());
     }
+    let what = match to.stat() {
+        _ if std::fs::read_link(&to.path).is_ok_and(|target| target.starts_with("/proc")) => {
+            "link to an open file of a process"
+        }
+        Ok(there) if !matches!(there.kind, Kind::File | Kind::Directory) => text::kind_name(there.kind),
+        _ => return Ok(()),
+    };
+    let why = format!("it is a {what}, which a copy would replace: `eyrie cp FILE -` prints a file");
+    Err(Failure::new("cannot copy to", to.shown(), why))
 }
