@@ -93,8 +93,8 @@ pub fn run(arguments: CpArgs, output: &mut Output) -> Result<()> {
     })
 }
 
-/// Fails if a file would replace a device or a pipe of the host, such as `/dev/null` or `/dev/stdout`. cp(1)
-/// would write into it.
+/// Fails if a regular file would replace a device, a pipe or a socket of the host, such as `/dev/null` or
+/// `/dev/stdout`. cp(1) would write into the device or pipe.
 fn refuse_special(from: &Endpoint, to: &Endpoint) -> Result<()> {
     let is_special = |kind| !matches!(kind, Kind::File | Kind::Directory);
     match to.stat() {
