@@ -1,7 +1,7 @@
 //! Programs that use a side at the same time as the run: processes of the command `eyrie`.
 //!
-//! A run starts such a process with the arguments that [`run`] gets. The two talk by lines: the process
-//! prints a line when it is ready, and goes on when it gets a line.
+//! A run starts such a process with the arguments that [`run`] gets. The run and the process talk by lines:
+//! the process prints a line when it is ready, and goes on when it gets a line.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Write};
@@ -23,7 +23,7 @@ use crate::values::{NumberedName, Pattern};
 const COMMAND: [&str; 3] = ["bench", "shared", "--client"];
 /// Number of the arguments that [`run`] gets.
 pub const ARGUMENTS: usize = 5;
-/// Number of changes of a client that do not count. During these changes it gets its grants.
+/// Number of changes of a client that do not count. During these changes the client gets its grants.
 const WARMING: u64 = 1000;
 /// Changes between two readings of the clock.
 const TIMED_CHANGES: u64 = 100;
@@ -50,7 +50,7 @@ pub(crate) struct Clients {
 /// The work of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ClientJob {
-    /// Changes names for a time, and prints the number of changes and their time.
+    /// Changes names for a time, and prints the number of calls and their time.
     Change(Duration),
     /// Makes files, and waits before it makes them again.
     Hold,
@@ -73,7 +73,8 @@ impl Clients {
         })
     }
 
-    /// Starts a client that works in an existing directory. A directory of the host has a whole path.
+    /// Starts a client that works in the existing directory `directory`: a path in the volume, or an absolute
+    /// path of the host.
     pub fn start(&self, job: ClientJob, directory: &str) -> Result<ClientProcess> {
         let (name, time) = match job {
             ClientJob::Change(time) => ("change", time),
@@ -83,7 +84,8 @@ impl Clients {
         let mut command = Command::new(&self.command);
         command.args(COMMAND).arg(name).arg(self.volume.as_deref().unwrap_or(Path::new("")));
         command.args([directory, &processors.join(","), &time.as_millis().to_string()]);
-        // An interrupt of the terminal does not reach the client. It ends with its standard input.
+        // An interrupt of the terminal does not reach the client. The client ends when its standard input
+        // ends.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut process = command.spawn().map_err(|error| Error::host("cannot start a client", error))?;
         let printed = process.stdout.take().map(BufReader::new);

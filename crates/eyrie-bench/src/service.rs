@@ -75,7 +75,7 @@ impl ServiceKind {
 pub(crate) struct ServiceProcess(Child);
 
 impl ServiceProcess {
-    /// Returns when clients can connect.
+    /// Starts a service, and returns when clients can connect.
     ///
     /// # Errors
     /// The reason, as a text: the service ends, does not answer in time, or `stop` returns true.

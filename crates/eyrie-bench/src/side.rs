@@ -69,8 +69,8 @@ enum Storage {
 pub struct Side {
     /// The description of the side.
     pub information: SideInformation,
-    /// The way to start programs that use the side, too. `None` on a volume that only this process can open,
-    /// and on sides for which no command is known.
+    /// The way to start other programs that use the side. `None` on a volume that only this process can open,
+    /// on a store of keys and values, and if the request names no command.
     pub(crate) clients: Option<Clients>,
     shared: SharedStorage,
 }

@@ -30,11 +30,13 @@ pub struct Endpoint {
     pub path: PathBuf,
     /// The place as the command line has it, with the bytes of its names.
     given: PathBuf,
-    /// The prefix of printed paths of the file system: the name of the volume, or empty for the host.
+    /// The prefix of printed paths of the file system: the path of the volume with a colon, or empty for the
+    /// host.
     prefix: String,
     /// The real path of the volume on the host. `None` for a path of the host.
     storage: Option<PathBuf>,
-    /// True if this command has made the file from an earlier source.
+    /// True if the last name of an earlier source, which this command has handled without an error, is that
+    /// of this file.
     made: bool,
 }
 
@@ -79,7 +81,7 @@ impl Endpoint {
 
     /// Returns the place of this volume's storage below `source`, which is a path of the host. The result
     /// begins with the path of `source`. Returns `None` if the storage is elsewhere, or if `source` is not a
-    /// directory. A symbolic link is copied, and not followed.
+    /// directory. A symbolic link is not a directory here, because a copy does not follow it.
     pub fn storage_below(&self, source: &Endpoint) -> Option<PathBuf> {
         let storage = self.storage.as_ref().filter(|_| source.storage.is_none())?;
         if !source.lstat().ok()?.is_dir() {
@@ -88,11 +90,12 @@ impl Endpoint {
         Some(join(&source.path, storage.strip_prefix(source.path.canonicalize().ok()?).ok()?))
     }
 
-    /// Returns true if this is the host's directory or device with the storage of the volume `other`. A
-    /// symbolic link is copied, and not followed.
+    /// Returns true if this is the host's directory or device with the storage of the volume `other`. False
+    /// for a symbolic link that leads to the storage, because a copy does not follow the link.
     pub fn is_storage_of(&self, other: &Endpoint) -> bool {
         let storage = other.storage.as_ref().filter(|_| self.storage.is_none());
-        // Only a path with the same name can be the real path, so most paths need no system call.
+        // Only a path with the last name of the storage can lead to it without a link at its end, so most
+        // paths need no system call.
         storage.is_some_and(|storage| {
             self.path.file_name() == storage.file_name()
                 && self.lstat().is_ok_and(|stat| !stat.is_symlink())
@@ -100,8 +103,8 @@ impl Endpoint {
         })
     }
 
-    /// Fails if this file was made from an earlier source with the same name. A further source must not
-    /// replace it, because a move would then destroy the first one.
+    /// Fails if an earlier source of this command has the name of this file. A later source must not replace
+    /// the file, because after a move it is the only copy of the earlier source.
     pub fn refuse_made(&self, what: &str) -> Result<()> {
         let why = "an earlier source of this command has this name: give it another name";
         if self.made { Err(Failure::new(what, self.shown(), why)) } else { Ok(()) }
@@ -173,8 +176,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns true if both paths are one name of one file, and false if they are two names of it. The file
-    /// systems must be the same.
+    /// Returns true if both paths lead to one entry of one directory, and false if they lead to two entries.
+    /// Both paths must be in the same file system.
     pub fn is_same_name(&self, other: &Endpoint) -> eyrie::Result<bool> {
         let (Some(one), Some(two)) = (self.path.parent(), other.path.parent()) else { return Ok(true) };
         let (one, two) = (self.stat_at(one)?, other.stat_at(two)?);
@@ -392,7 +395,8 @@ pub fn for_each_source(
                 let name = base(source)?;
                 let place = (from.storage.clone(), from.path.clone());
                 let earlier = made.get(name);
-                // A source that is named twice has its copy already. After a move it no longer exists.
+                // A source that is named twice has its copy already. A source that no longer exists, because
+                // the command has moved it, goes on to its error.
                 if earlier == Some(&place) && from.lstat().is_ok() {
                     return Ok(());
                 }

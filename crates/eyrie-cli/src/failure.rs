@@ -139,7 +139,7 @@ impl Failures {
     /// Prints the failure of one argument.
     ///
     /// # Errors
-    /// Returns the failure if it ends the command, as [`Failures::ended_by`] does.
+    /// Returns the failure if it ends the command, with the exit status of [`Failures::ended_by`].
     pub fn add(&mut self, result: Result<()>) -> Result<()> {
         match result {
             Err(failure) if failure.ends => Err(self.ended_by(failure)),
@@ -153,8 +153,9 @@ impl Failures {
         }
     }
 
-    /// Returns the failure that ends the command. Its exit status is also that of the earlier failures, or 1
-    /// if they differ. After an interrupt it stays 130.
+    /// Returns `failure`, which ends the command, with the exit status of the whole command: 130 after an
+    /// interrupt, 1 if an earlier failure has another status, and otherwise the status that all failures
+    /// have. The status 0 of a closed pipe does not count.
     pub fn ended_by(&self, failure: Failure) -> Failure {
         let status = joined(self.status.unwrap_or(0), failure.status);
         failure.with_status(status)
@@ -174,7 +175,8 @@ impl Failures {
     }
 }
 
-/// Returns the exit status of a command that has failed with two statuses. 0 is that of a closed pipe.
+/// Returns the exit status of a command that has failed with two statuses. The status 0 is that of a closed
+/// pipe, and does not count.
 fn joined(one: u8, other: u8) -> u8 {
     match (one, other) {
         (0, status) | (status, 0) => status,
@@ -185,7 +187,8 @@ fn joined(one: u8, other: u8) -> u8 {
 }
 
 /// Joins the result of a command that has printed with that of its earlier work. If both failed, prints the
-/// failure of the earlier work. After a closed pipe, only this failure counts.
+/// failure of the earlier work and returns the other one. After a closed pipe, prints nothing and returns the
+/// failure of the earlier work.
 ///
 /// # Errors
 /// The failure of `printed` unless its exit status is 0, or else that of `earlier`. If both failed and their

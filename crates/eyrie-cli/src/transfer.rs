@@ -17,7 +17,8 @@ use crate::text;
 const LINKS_MAX: usize = 40;
 
 /// Fails if `path`, or the file to which it leads, is the device of the volume or lies in its host directory.
-/// A copy or an archive must not overwrite the files there. `path` must be absolute.
+/// A copy or an archive must not overwrite these files, an import must not read them, and a mount must not
+/// hide them. `path` must be absolute.
 ///
 /// # Errors
 /// The message begins with `what`, such as "cannot export to".

@@ -141,7 +141,7 @@ fn is_mount_point(path: &Path) -> io::Result<bool> {
     Ok(std::fs::metadata(path)?.dev() != std::fs::metadata(parent)?.dev())
 }
 
-/// Returns the device of the file system at a path, or `None` if nobody can tell.
+/// Returns the device of the file system at a path, or `None` if the kernel cannot tell it.
 fn device_at(path: &Path) -> Option<(u32, u32)> {
     // Without this flag the kernel would ask the session, which may not be able to answer.
     let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
@@ -155,7 +155,8 @@ fn is_of_another(path: &Path, connection: u32) -> bool {
 }
 
 /// Waits for the end of a session. The drop of a session unmounts the file system at its path once more. So
-/// if another file system is mounted there by now, this function keeps the rest of the session: a descriptor.
+/// if another file system is mounted there by now, this function does not drop the rest of the session, and
+/// leaks its descriptor.
 fn join(mut session: BackgroundSession, path: &Path, connection: u32) -> io::Result<()> {
     let Ok(nothing) = std::thread::Builder::new().spawn(|| Ok(())) else { return session.join() };
     let ended = std::mem::replace(&mut session.guard, nothing).join();

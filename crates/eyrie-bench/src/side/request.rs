@@ -22,14 +22,15 @@ pub struct SideRequest {
     pub bytes: u64,
     /// True for a workload on keys. Only such a workload can run on a store that is no file system.
     pub keys: bool,
-    /// The path of the command `eyrie`, which serves the volume of the side `served`. Without this path the
-    /// side is left out.
+    /// The path of the command `eyrie`, which serves the volumes of the sides `served`, `confined` and
+    /// `synchronous`, and is the program of all clients in processes of their own. Without this path these
+    /// three sides are left out, and the clients of the other sides are threads of this process.
     pub command: Option<PathBuf>,
 }
 
 impl SideRequest {
     /// Makes a request for these sides. [`run`](crate::run()) sets `bytes` and `keys`. The caller sets
-    /// `command` if the side `served` is wanted.
+    /// `command` if a side with a service is wanted, or clients in processes of their own.
     pub fn new(
         directory: impl Into<PathBuf>,
         medium: MediumChoice,

@@ -164,7 +164,8 @@ fn wrong_bytes_of_a_mail_fail_the_run() {
     assert!(error.contains("mail 0 is wrong before its removal"), "{error}");
 }
 
-/// The workload `shared` on a directory of the host. Before the final comparison, a file in it changes.
+/// The workload `shared` on a directory of the host. Before the final comparison, one file of this directory
+/// changes.
 struct DamagedHost {
     work: Shared,
     path: PathBuf,
@@ -212,7 +213,7 @@ impl Workload for DamagedHost {
 }
 
 #[test]
-fn damage_beside_changes_fails_the_run() {
+fn damage_before_the_last_comparison_fails_the_run() {
     for (path, message) in [
         ("bench-0/read-file", "block 0 is wrong"),
         ("bench-0/read/file-00000003", "file 3 is wrong"),

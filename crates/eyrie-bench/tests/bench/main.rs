@@ -219,7 +219,7 @@ fn shared_runs_without_a_service() {
         assert_eq!(has_times, !row.name.starts_with("stat of a file that"), "{}", row.name);
     }
     let row = |name: &str| report.rows.iter().find(|row| row.name == name).unwrap();
-    // The whole keys and blocks are changed by sustained calls, and a part of them by a burst.
+    // Sustained calls change all keys and blocks, and a burst changes a part of them.
     let touched = |change: &str| ["burst", "sustained"].map(|how| row(&format!("{change}, {how}")).touched);
     assert_eq!(touched("append 4 KiB"), [40, 1000]);
     assert_eq!(touched("overwrite 4 KiB")[1], 256);

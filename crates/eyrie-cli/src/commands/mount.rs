@@ -58,7 +58,7 @@ pub fn run(arguments: &MountArgs) -> Result<()> {
     for list in &arguments.options {
         options.set(list).map_err(|error| Failure::of_text(error).with_status(2))?;
     }
-    // A mount there would hide the volume from all other commands.
+    // A mount over the storage of the volume would hide the volume from all other commands.
     let directory = std::path::absolute(&arguments.directory);
     let directory = directory.doing("mount at", text::path(&arguments.directory))?;
     refuse_own_storage(&arguments.volume, &directory, "cannot mount at")?;

@@ -76,7 +76,8 @@ fn move_one(from: &Endpoint, to: &Endpoint, no_clobber: bool, verbose: bool) -> 
     Ok(())
 }
 
-/// Renames a file in its file system. Returns false if the file keeps its name, because the new one exists.
+/// Renames a file in its file system. With `no_clobber`, returns false if the new name exists already, so
+/// that the file keeps its old name.
 fn rename(from: &Endpoint, to: &Endpoint, no_clobber: bool) -> Result<bool> {
     let place = || format!("{} to {}", from.shown(), to.shown());
     let mode = if no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
@@ -113,7 +114,7 @@ fn rename(from: &Endpoint, to: &Endpoint, no_clobber: bool) -> Result<bool> {
     }
 }
 
-/// Returns the reason why a rename failed, if the new name is inside the directory that it moves.
+/// Returns the reason why a rename failed, if the new name is inside the renamed directory.
 fn reason_of_cycle(from: &Endpoint, to: &Endpoint) -> Option<String> {
     let source = from.lstat().ok().filter(Stat::is_dir)?;
     to.is_below(&source).ok()?.then(|| format!("{} is inside it", to.shown()))

@@ -101,7 +101,8 @@ fn remove_tree(arguments: &RmArgs, files: &Files, inside: &Inside, output: &mut 
             Ok(()) => {}
             // Another program has removed the file since the walk found it.
             Err(error) if arguments.force && error.errno() == Errno::NOENT => {}
-            // A directory with an entry that could not be removed stays.
+            // An entry that could not be removed keeps its directory, and the error of the entry is printed
+            // already.
             Err(error) if error.errno() == Errno::NOTEMPTY && !failures.is_empty() => {}
             removed => failures.add(removed.doing("remove", inside.join(relative)))?,
         }

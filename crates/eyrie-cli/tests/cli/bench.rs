@@ -104,7 +104,7 @@ fn benchmark_compares_with_programs_of_a_service() {
     }
     assert_eq!(has_time("change names, one client"), [true; 3]);
     for clients in ["two clients apart", "two clients in a directory"] {
-        // Two clients that share a processor show nothing.
+        // Two clients on one processor would show nothing about clients at the same time.
         assert_eq!(has_time(&format!("change names, {clients}")), [true, true, false]);
     }
     for client in ["a client", "a stopped client", "a killed client"] {

@@ -107,7 +107,7 @@ fn regression_storage_of_a_volume_is_no_part_of_a_copy() {
     sandbox.fail(1, &["data/vol: this is the storage"], ["cp", "-r", "data/vol", "data/vol:/new"]);
     sandbox.fail(1, &["own storage"], ["import", "data/vol", "data/vol:/new"]);
     assert_eq!(sandbox.succeed(["ls", "data/vol:/"]), "");
-    // The first copy is new, and the second is copied into the first.
+    // The first run makes a new copy, and the second run merges the directory into this copy.
     for _ in 0..2 {
         sandbox.succeed(["cp", "-r", "data", "data/vol:/"]);
         assert_eq!(sandbox.succeed(["ls", "data/vol:/data"]), "file\n");

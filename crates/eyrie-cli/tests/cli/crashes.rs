@@ -77,7 +77,7 @@ fn fifty_killed_imports_lose_nothing_that_was_printed() {
     }
 }
 
-/// The kernel's map of the pages of a process is a file that is longer than every volume.
+/// The kernel's map of the pages of a process is a file that is longer than the volume of this test.
 #[test]
 fn regression_interrupt_ends_a_copy_inside_a_file() {
     let sandbox = Sandbox::with_volume("1G");

@@ -75,9 +75,9 @@ fn listed(nodes: &VolumeNodes, dir: ObjectId) -> (Vec<String>, Option<i32>) {
     (names, result.err().map(|error| error.errno().raw_os_error()))
 }
 
-/// Overwrites one page of a directory. Listings then show some entries before they fail. `last` is the last
-/// entry of a listing. The page of this entry is one that fits, but older copies of the entry may be in other
-/// pages.
+/// Overwrites one page of a directory, so that listings show some entries before they fail. The page of the
+/// last entry of a listing, `last`, has this effect. Older copies of this entry may be in other pages, so the
+/// function tries each page with the name.
 fn damage(volume: &Path, nodes: &VolumeNodes, dir: ObjectId, last: &str) {
     const BUCKET_PAGE: usize = 2048;
     let segment = fs::File::options().read(true).write(true).open(volume.join("segment-0000")).unwrap();
@@ -105,7 +105,8 @@ fn regression_listing_of_a_damaged_directory_shows_the_entries_before_the_error(
     for number in 0..500 {
         fixture.files.write(format!("/dir/entry-{number:03}"), "").unwrap();
     }
-    // The volume now keeps the attributes of the directory in memory, so they need no damaged page.
+    // This call leaves a summary of the directory in memory, so later calls for its attributes read no
+    // damaged page.
     fixture.files.metadata("/dir").unwrap();
     let (all, _) = listed(&nodes, dir);
     damage(&fixture.place.path().join("volume"), &nodes, dir, all.last().unwrap());

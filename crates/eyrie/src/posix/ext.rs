@@ -359,8 +359,8 @@ pub trait PosixExt: Posix + Clone {
     /// is overwritten. Returns the number of bytes.
     ///
     /// This call has several steps: it makes `to` or sets its size to 0, writes the bytes in parts, and sets
-    /// the permission bits. After an error or a crash `to` may have a part of the bytes. A device of the host
-    /// keeps its permission bits.
+    /// the permission bits. After an error or a crash `to` may have a part of the bytes. A device or a pipe
+    /// of the host keeps its permission bits.
     ///
     /// ```
     /// # use eyrie::*; fn f(fs: &Host) -> Result<()> {

@@ -182,7 +182,8 @@ pub(super) fn copy<P: Posix>(fs: &P, from: &Path, to: &Path) -> Result<u64> {
             }
         }
     }
-    // A device of the host, such as `/dev/null`, belongs to all programs and keeps its permission bits.
+    // A target that is no regular file, such as the device `/dev/null` of the host, may belong to all
+    // programs. So it keeps its permission bits.
     if target.stat()?.is_file() {
         target.call(|fs, handle| fs.chmod(Target::Open(handle), stat.mode))?;
     }

@@ -641,7 +641,7 @@ fn copy_to_a_device_keeps_its_permission_bits() {
     let place = tempfile::tempdir().unwrap();
     let from = place.path().join("file");
     std::fs::write(&from, "bytes").unwrap();
-    // Even a change to the same bits would move the change time. To other users than root it is an error.
+    // Even a change to the same bits would move the change time, and would fail for users other than root.
     let before = host.metadata("/dev/null").unwrap();
     host.set_mode(&from, before.mode).unwrap();
     assert_eq!(host.copy(&from, "/dev/null").unwrap(), 5);

@@ -239,7 +239,8 @@ fn clone_of_more_than_a_gibibyte_is_whole_or_refused() {
     }
 }
 
-/// A clone within a file first makes the step at the end of the range, which moves the end of the file.
+/// A clone within a file, of a range that ends inside a page, makes the step at the end of the range first.
+/// This step moves the end of the file.
 #[test]
 fn clone_within_a_file_of_a_full_volume_fails_for_lack_of_space() {
     const GIB: u64 = 1 << 30;
@@ -247,7 +248,7 @@ fn clone_within_a_file_of_a_full_volume_fails_for_lack_of_space() {
     for (medium, _host, volume, files) in volumes(32 << 20) {
         files.create_file("/sparse").unwrap();
         let sparse = open(&files, "/sparse", OpenFlags::READ | OpenFlags::WRITE);
-        // Each page of the first GiB needs a node of its own, and the pages at the end share their nodes.
+        // Each page that is written in the first GiB needs a node of its own. The pages at the end share one.
         for place in (0..GIB).step_by(2 << 20) {
             sparse.write_all_at(&bytes(4096), place).unwrap();
         }

@@ -1,6 +1,8 @@
-//! Figures of a volume that a service shares. `eyrie bench shared` has the calls beside those of an embedded
-//! volume. Here are the figures that it lacks: the start of a client, a service that sleeps or has no
-//! requests, and several processes that read. In these measurements the service defers no change.
+//! Figures of a volume that a service shares. The figures of single calls come from `eyrie bench shared`,
+//! which compares them with the calls on an embedded volume. This module measures the figures that the
+//! benchmark lacks: the start of a client, a service that sleeps or has no requests, creates on one
+//! processor, and several processes that read. In the measurements of this module the service defers no
+//! change.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -11,7 +11,7 @@ use crate::values::{NumberedName, Pattern};
 use crate::workload::files::{BLOCK_BYTES, NEW, write_all};
 
 /// Number of blocks from which the calls of a round take their bytes. The calls of a round follow one another
-/// without a pause, so their bytes are made before.
+/// without a pause, so their bytes are made before the round.
 pub(super) const POOL: usize = 16;
 /// Number of the content ([`Pattern::new`]) of the first block of the pool.
 const CONTENTS: u64 = 4 << 40;

@@ -3,8 +3,8 @@
 //! A client of a service logs its changes, and the service applies them later. A *burst* is a number of calls
 //! for which the log has room. Before a burst the client gets the grant, and the service applies all earlier
 //! changes, so the time of a burst is that of the client alone. *Sustained* calls are many more, without a
-//! pause between them, and their time ends when the service has applied all of them. On other sides the same
-//! calls are made.
+//! pause between them, and their time ends when the service has applied all of them. On sides without a
+//! service the workload makes the same calls.
 
 mod changes;
 mod clients;
@@ -30,7 +30,8 @@ use self::changes::{POOL, Written};
 
 /// Bytes of a small value, and of a file that is looked up.
 const SMALL_BYTES: usize = 100;
-/// Maximum number of counted rounds of rows with several clients. Each client is a new process in each round.
+/// Maximum number of counted rounds of rows in which clients change names. These rows take long, because on
+/// most sides each client is a new process in each round.
 const CLIENT_ROUNDS: u32 = 15;
 
 /// A call that changes nothing.
@@ -153,7 +154,7 @@ pub struct SharedAmounts {
 }
 
 impl SharedAmounts {
-    /// Returns the amounts of `eyrie bench shared`. The entries of a burst of blocks fill about half of a
+    /// Returns the amounts of `eyrie bench shared`. The entries of a burst of blocks fill two fifths of a
     /// log, and the file that is read does not fit into the caches of the processor.
     pub fn standard() -> SharedAmounts {
         SharedAmounts {
@@ -426,15 +427,17 @@ struct SharedWorker<P: Posix + Clone> {
     values: Vec<(Written, usize)>,
     /// Number of blocks, and of values, that were changed so far.
     next: [u64; 2],
-    /// The blocks that calls write.
+    /// The blocks that calls write. Reads use them as buffers, so each round of changes fills them anew.
     pool: Vec<Vec<u8>>,
     chooser: Chooser,
-    /// True after the pause in which the grants for the filling have ended.
+    /// True after the pause before the first read. In this pause the grants end that the client got for
+    /// filling the side.
     is_rested: bool,
 }
 
 impl<P: Posix + Clone> SharedWorker<P> {
-    /// Waits until the service has applied all changes: it does so before a request about the space.
+    /// Waits until the service has applied all changes. The request for the space of the volume waits in this
+    /// way, because the service applies all logs before its answer.
     fn settle(&self) -> Result<()> {
         Ok(self.fs.statvfs(Target::from(&*self.directory)).map(drop)?)
     }

@@ -93,8 +93,8 @@ pub fn run(arguments: CpArgs, output: &mut Output) -> Result<()> {
     })
 }
 
-/// Fails if a file would replace a device or a pipe of the host, such as `/dev/null`, or a link to an open file
-/// of a process, such as `/dev/stdout`. cp(1) would write into it.
+/// Fails if a regular file would replace a device, a pipe or a socket of the host, such as `/dev/null`, or a
+/// link to an open file of a process, such as `/dev/stdout`. cp(1) would write into the device, pipe or file.
 fn refuse_special(from: &Endpoint, to: &Endpoint) -> Result<()> {
     if !to.is_on_host() || !from.lstat().is_ok_and(|stat| stat.is_file()) {
         return Ok(());

@@ -130,7 +130,8 @@ pub(in crate::commands) fn existing(to: &Endpoint) -> Result<Option<Stat>> {
 }
 
 /// Fails unless `from` may replace `to`, which has the attributes `there`. Neither may be a directory, their
-/// paths must not be the same path of one file system, and `to` must not come from an earlier source.
+/// paths must not be the same path of one file system, and no earlier source of the command may have the name
+/// of `to`.
 fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) -> Result<()> {
     if stat.is_dir() || there.is_dir() {
         let why = match (stat.is_dir(), there.is_dir()) {

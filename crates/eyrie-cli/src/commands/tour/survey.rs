@@ -9,7 +9,7 @@ use crate::{interrupt, text};
 
 /// Bytes of a block. The estimate of the needed space rounds file sizes up to whole blocks.
 const BLOCK_BYTES: u64 = 4096;
-/// An estimate that no host has room for, and from which no computation of the tour overflows.
+/// An estimate for which no host has room. It is small enough that no computation of the tour overflows.
 const MOST_BYTES: u64 = 1 << 58;
 
 /// One entry of the source.
@@ -24,8 +24,8 @@ pub struct SurveyEntry {
 pub struct Survey {
     /// Every entry that can be read, a directory before its entries.
     pub entries: Vec<SurveyEntry>,
-    /// Bytes of the regular files, each rounded up to whole blocks, but at most [`MOST_BYTES`]. A file with
-    /// several names is counted once for each name.
+    /// Sum of the sizes of the regular files, each rounded up to whole blocks. A file with several names is
+    /// counted once for each name. The sum is at most [`MOST_BYTES`].
     pub block_bytes: u64,
 }
 

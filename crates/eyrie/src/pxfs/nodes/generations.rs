@@ -75,7 +75,7 @@ impl Generations {
 }
 
 impl<E: Engine> Nodes<E> {
-    /// True if the session that was the present one at the start of the caller has ended. Calls under the
+    /// True if `session`, the session in which the calling function has begun, has ended. Calls under the
     /// same pin then fail, whatever object they name.
     pub(super) fn has_ended(&self, session: u64) -> bool {
         let engine = self.engine();

@@ -69,7 +69,7 @@ impl EntryPlaces {
 pub(super) struct KnownTree {
     root: ObjectId,
     dirs: HashMap<ObjectId, HashMap<Arc<[u8]>, ObjectId>>,
-    /// The known entries that name each object. Each has at least one.
+    /// The known entries that name each object. The map has only objects with at least one such entry.
     places: HashMap<ObjectId, EntryPlaces>,
 }
 
