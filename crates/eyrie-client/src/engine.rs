@@ -35,21 +35,22 @@ const WRITE_MAX: usize = 64 << 20;
 const _: () = assert!(WRITE_MAX < LARGE_LANE_BYTES);
 
 impl Client {
-    /// Makes all changes of this client durable, for a close. No other thread makes calls meanwhile. If no
-    /// change needs it, makes no request.
+    /// Makes all changes of this client durable, for a close. No other thread makes calls meanwhile. If all
+    /// changes are durable already, makes no request.
     ///
     /// # Errors
     /// As [`Engine::sync`].
     pub fn save(&self) -> Result<()> {
         if self.board().is_saved() {
-            // The service has saved the volume before its end, and this client has not joined the next one.
+            // The service has saved the volume before its end, so all changes are durable. This client has
+            // not joined the next service, so it has not noted that yet.
             self.unsynced.save();
         }
         if !self.unsynced.has_some() {
             return self.check_log();
         }
         match self.sync() {
-            // The first request of a forked child only makes it join the service.
+            // The first request of a forked child fails, because it only makes the child join the service.
             Err(Error::Stale) => self.sync(),
             synced => synced,
         }

@@ -56,7 +56,7 @@ impl UnsyncedChanges {
         self.durable.fetch_max(self.made(), Ordering::SeqCst);
     }
 
-    /// True if a change is not certainly durable, or may be lost.
+    /// True if a change may be lost, or if a change is not known to be durable.
     pub fn has_some(&self) -> bool {
         self.are_lost.load(Ordering::SeqCst) || self.made() != self.durable.load(Ordering::SeqCst)
     }

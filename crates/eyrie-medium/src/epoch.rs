@@ -134,8 +134,9 @@ fn join_crowd() -> usize {
         let epoch = CLOCK.load(Ordering::SeqCst);
         let index = (epoch % 2) as usize;
         CROWDS[index].fetch_add(1, Ordering::SeqCst);
-        // A clock that has advanced meanwhile may not wait for this pin one epoch later. Otherwise this load
-        // comes before the fence with which the next epoch begins, so later attempts see the addition.
+        // If the clock has advanced meanwhile, the attempt that ends the new epoch may miss this pin, so the
+        // pin begins again. If the clock has not advanced, this load comes before the fence with which the
+        // next epoch begins, so later attempts see the addition.
         if CLOCK.load(Ordering::SeqCst) == epoch {
             return index;
         }
@@ -393,7 +394,7 @@ fn advance_alone() -> Epoch {
         if OTHERS.load(Ordering::SeqCst) == 0 { Vec::new() } else { unpoisoned(WATCHED.lock()).clone() };
     // Only the holder of `ADVANCING` stores the clock.
     let epoch = CLOCK.load(Ordering::Relaxed) + 1;
-    // The last epoch has the parity of the next one.
+    // The epoch before the present one has the parity of the next one.
     let is_behind = CROWDS[(epoch % 2) as usize].load(Ordering::Acquire) != 0
         || own.is_some_and(WatchedPins::slots_are_behind)
         || others.iter().any(|other| other.are_behind()) && !broken(SafetyRule::EvictionWaitsForClients);
@@ -486,7 +487,7 @@ fn register_fork_handler() {
             words[USED].store(slot as u64 + 1, Ordering::Relaxed);
             words[(slot + 1) * SLOT_WORDS + 1].store(1, Ordering::Relaxed);
             own.table.count(slot).store(is_pinned.into(), Ordering::Relaxed);
-            // The pin may be of an earlier epoch.
+            // The pin may be of an earlier epoch, so the present epoch must not end before the pin.
             own.at_start[slot].store(is_pinned.into(), Ordering::Relaxed);
         }
     }

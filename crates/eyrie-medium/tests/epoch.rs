@@ -66,7 +66,8 @@ fn forked_child_keeps_only_its_own_pin() {
     assert!(clock_runs(), "a thread that has ended is pinned");
 }
 
-/// The parent noted the pin at the start of an epoch.
+/// At the fork, the pin is of an earlier epoch. The parent has noted its count at the start of the present
+/// epoch.
 #[test]
 fn regression_forked_child_keeps_the_epoch_of_its_pin() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -78,9 +78,10 @@ pub enum Swept {
 pub enum Readiness {
     /// Everything that others have logged about the objects of the request is applied.
     Ready,
-    /// An entry of a log waits for free storage.
+    /// An entry of a log waits for free storage, or for a host that cannot read the log.
     LacksStorage,
-    /// Another session that changes the same objects keeps their grants for a moment.
+    /// Another session that changes the same objects keeps their grants for a moment, or has waited for them
+    /// for longer.
     OthersKeepParts,
 }
 
@@ -121,8 +122,8 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// Begins to defer changes of the volume in this directory. `has_turns` is true if a session that gets a
-    /// part which others change, too, keeps it for a short time.
+    /// Begins to defer changes of the volume in this directory. If `has_turns` is true, a session that gets
+    /// the grant of a part keeps it for a short time if other sessions change the part, too.
     ///
     /// # Errors
     /// `Fault` if the table of the logs cannot be made.
@@ -368,15 +369,15 @@ impl Logs {
     }
 
     /// Applies the entries of an open log, up to position `tail` or until about `limit` bytes are applied.
-    /// Returns false if an entry found no free storage. The entry then waits in the log until a later call,
-    /// when readers may hold back less storage.
+    /// Returns false if an entry found no free storage, or if the host could not read the log. The entry then
+    /// waits in the log until a later call, when readers may hold back less storage.
     fn apply(&mut self, engine: &Scm, clock: &mut Clock, number: u64, tail: u64, limit: u64) -> bool {
         let (Some(table), Some(log)) = (&self.table, self.logs.get_mut(&number)) else { return true };
         let (holder, mut is_full) = (self.whole.is_none().then_some(log.key), false);
         let (start, present) = (log.applied, Clock::now());
         let ServedLog { key, who, lanes, file, reserved, generations, applied, storage, .. } = log;
         let (limit_of_storage, was_useless, is_useless) = (log.limit, log.is_useless, &mut log.is_useless);
-        // If an entry is applied, the next one may wait as long.
+        // If this call has applied an entry, the next entry may wait for the full time.
         let must_end = |applied: u64| log.wait.is_over() && applied == start;
         let tell = |position| lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
         table.set_seen(*key, tail);
@@ -418,8 +419,8 @@ impl Logs {
                     }
                     if !std::mem::replace(is_useless, true) {
                         tracing::error!(%error, "a logged change of a client could not be made");
-                        // The client is told before the position is noted. If this process is killed, the
-                        // next owner does not see this entry.
+                        // The client is told before the position is noted, because the next owner does not
+                        // look at entries before the noted position.
                         lanes.word_to_store(LOG_FAILED).store(1, Ordering::Release);
                     }
                 }

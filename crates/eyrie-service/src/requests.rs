@@ -80,7 +80,7 @@ pub enum Answered {
     Nothing,
     /// Each new request has its answer, or waits for notices.
     All,
-    /// A request waits for objects whose grants another session keeps for a moment.
+    /// A request waits for its turn at objects that other sessions change, too.
     Later,
     /// A request found no free storage, and has no answer yet.
     Full,
@@ -179,7 +179,7 @@ impl Requests {
             false => Readiness::Ready,
         };
         if ready == Readiness::OthersKeepParts {
-            // Other threads of the client may go on.
+            // During the wait, other threads of the client may log changes.
             self.logs.reopen(joined.number);
             return Answered::Later;
         }

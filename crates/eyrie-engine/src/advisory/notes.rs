@@ -23,9 +23,9 @@ pub struct WaitNote {
     pub expires: Option<Instant>,
 }
 
-/// The notes of all waiting callers. An index by owners serves the search for deadlocks, which each request
-/// makes that has to wait. A mount repeats the requests of all its waiting processes, so a search must not
-/// look at every note.
+/// The notes of all waiting callers. An index by owners serves the search for deadlocks. Each request that
+/// has to wait makes this search. A mount repeats the requests of all its waiting processes, so a search must
+/// not look at every note.
 #[derive(Default)]
 pub struct WaitNotes {
     notes: HashMap<WaitKey, WaitNote>,
@@ -39,7 +39,7 @@ thread_local! {
 }
 
 impl WaitNotes {
-    /// Adds a note. It replaces an earlier note with this key.
+    /// Adds a note. The note replaces an earlier one with this key.
     pub fn insert(&mut self, key: WaitKey, note: WaitNote) {
         self.remove(&key);
         self.of_owner.entry(note.request.owner).or_default().push(key);
@@ -69,7 +69,8 @@ impl WaitNotes {
         notes.filter_map(|note| note.signal.as_ref()).for_each(|signal| signal.raise());
     }
 
-    /// Returns the notes of an owner that waits for ranges, without those that have expired at `now`.
+    /// Returns the notes of the waits of an owner for locks on ranges, without the notes that have expired at
+    /// `now`.
     pub fn of_owner(&self, owner: LockOwner, now: Instant) -> impl Iterator<Item = &WaitNote> {
         let keys = self.of_owner.get(&owner).into_iter().flatten();
         let notes = keys.filter_map(|key| self.notes.get(key));

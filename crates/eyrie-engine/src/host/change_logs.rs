@@ -1,11 +1,12 @@
 //! The table of the change logs of a service, and the files of the logs.
 //!
 //! The file `sessions` in the directory of the volume has a slot for each place of a session on the board. A
-//! slot has the key of the session, the positions up to which the service has found entries and has applied
-//! them, its user, its grant, the generations for its new objects, and the storage that its entries may need.
-//! The key is stored last and cleared first, so a slot with a key is whole. After the slots, the file has the
-//! key of the session that holds the grant of each part, as the board has. So the next owner checks entries
-//! as the service does. The service maps the table, and gives no client access to it.
+//! slot has the key of the session, the position up to which the service has found entries, the position up
+//! to which it has applied them, its user, its grant, the generations for its new objects, and the storage
+//! that its entries may need. The key is stored last and cleared first, so a slot with a key is whole. After
+//! the slots, the file has the key of the session that holds the grant of each part, as the board has. So the
+//! next owner checks entries as the service does. The service maps the table, and gives no client access to
+//! it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -42,8 +43,8 @@ const GENERATION: usize = 5;
 const GENERATIONS_END: usize = 6;
 const IDS: usize = 7;
 const FIRST_GROUP: usize = 8;
-/// The position after the last entry that the service has found. It may have applied entries up to this
-/// position, although [`APPLIED`] and the log itself do not say so.
+/// The position after the last entry that the service has found. The service may have applied entries up to
+/// this position, although [`APPLIED`] and the log itself do not say so.
 const SEEN: usize = SLOT_WORDS - 1;
 /// Largest number of supplementary groups of a user who can have a log.
 const GROUPS_MAX: usize = SEEN - FIRST_GROUP;
@@ -381,10 +382,10 @@ impl LeftLog {
             let mut word = [0; 8];
             host::read_exact_at(&self.file, &mut word, index as u64 * 8).map(|()| u64::from_le_bytes(word))
         };
-        // An earlier owner may have told the client that nothing after this position is applied.
         // The client first stores the position after a new entry in the memory of its lanes, from which the
-        // service reads it. Then the client stores the position here. So the service may have found more
-        // entries than this position says.
+        // service reads it. Then the client stores the position in `TAIL_WORD`. So the service may have found
+        // more entries than `TAIL_WORD` says. But if an earlier owner has told the client a final position
+        // (`FINAL_WORD`), no entry after that position is applied.
         let last = || word(TAIL_WORD).map(|tail| tail.max(self.seen));
         let tail = word(FINAL_WORD).and_then(|end| end.checked_sub(1).map_or_else(last, Ok));
         match tail {

@@ -46,9 +46,10 @@ impl CopiedPages {
         let is_next = |&at: &u64| self.places.get(&addr.add(at)) == Some(&(source, source_offset + at));
         let pages = (0..len).step_by(PAGE_SIZE as usize).take_while(is_next).count() as u64;
         let whole = len.min(pages * PAGE_SIZE);
-        // A range that ends inside a page must end with the source file, and must not end inside the target
-        // file. The source file may also end inside the last page. In these cases only the pages before the
-        // last one can be cloned.
+        // The clone of the whole range is refused if the source file ends inside the last page and the range
+        // does not end there. It is also refused if the range ends inside a page, and either the source file
+        // or the target file goes on after this end. In both cases the pages before the last one can still be
+        // cloned.
         let before_last = (whole - 1) / PAGE_SIZE * PAGE_SIZE;
         for length in [whole, before_last].into_iter().filter(|&length| length > 0) {
             let set_ids = SetIds::Keep;
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
     use crate::{Content, Kind, Model, Owner};
 
-    /// The copy ends inside its third page, which another file has as a whole.
+    /// The copy ends inside its third page. Another file has all bytes of this page.
     #[test]
     fn pages_before_a_short_page_are_cloned() {
         let (owner, time) = (Owner { mode: 0o755, uid: 0, gid: 0 }, Time::new(1, 0));

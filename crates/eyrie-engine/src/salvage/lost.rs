@@ -110,7 +110,7 @@ impl Salvage<'_> {
     /// Returns the directory `lost+found` and its name. Creates the directory if the new volume has none. If
     /// another kind of object has this name, the name gets a number.
     fn directory(&mut self) -> Result<(ObjectId, Vec<u8>)> {
-        // Each search looks at all numbers that other objects have.
+        // The search below runs only once, because it tries all numbered names that other objects have.
         if let Some(found) = &self.lost_and_found {
             return Ok(found.clone());
         }

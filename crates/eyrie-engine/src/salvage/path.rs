@@ -42,7 +42,7 @@ impl NamePath {
 
 impl Drop for NamePath {
     fn drop(&mut self) {
-        // Without this loop, the drop of a long path would call itself for each name.
+        // Without this loop, the drop of a long path would call itself for each name, and overflow the stack.
         let mut last = self.0.take();
         while let Some(mut step) = last.and_then(Rc::into_inner) {
             last = step.dir.0.take();

@@ -66,7 +66,7 @@ pub(super) struct Salvage<'a> {
     refused: HashSet<ObjectId>,
     /// Directories whose header names another parent than the directory with the entry.
     doubtful: Vec<FoundChild>,
-    /// The directory `lost+found` and its name, once an object needs the directory.
+    /// The directory `lost+found` and its name. `None` until an object needs the directory.
     pub(super) lost_and_found: Option<(ObjectId, Vec<u8>)>,
 }
 

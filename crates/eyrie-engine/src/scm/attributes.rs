@@ -81,7 +81,7 @@ impl Scm {
         if self.has_quotas() {
             let (owners, bytes) = (Owners::of(&cold), transaction.storage_change());
             let mut charged = QuotaChange::default();
-            // A move visits all extents of the object, so a change that keeps the owners is no move.
+            // `add_move` visits all extents of the object, so it is called only if an owner changes.
             if owners == owners_before {
                 charged.add(owners, bytes, 0);
             } else {

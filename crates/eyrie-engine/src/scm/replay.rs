@@ -79,8 +79,8 @@ impl Scm {
                 }
                 Err(error) if !std::mem::replace(&mut failed, true) => {
                     tracing::error!(%error, "a logged change of a client could not be made");
-                    // The failure is noted before the position, because after a kill the next owner does not
-                    // see this entry.
+                    // The failure is noted before the position, because the next owner does not look at
+                    // entries before the noted position.
                     if to_change && let Err(fault) = log.note_failure() {
                         noted = Err(fault);
                         return false;

@@ -67,8 +67,8 @@ impl Space {
             class = Class::fitting(left).map_or(class, |fitting| class.min(fitting));
             let addr = match self.allocate_last(Shape::Extent(class)) {
                 Ok(addr) => addr,
-                // The volume has no free extent of this size, but several smaller ones together may hold as
-                // many bytes.
+                // The volume has no free extent of this size, or the host has no memory for one. Several
+                // smaller extents together may hold as many bytes.
                 Err(error) if error.is_full() && class > Class::PAGE => {
                     class = Class::fitting((class.bytes() / 2).max(PAGE_SIZE)).ok_or(Error::NoSpace)?;
                     continue;

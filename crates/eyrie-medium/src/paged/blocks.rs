@@ -161,9 +161,10 @@ pub struct FileBlocks {
     ring: OnceLock<Option<Ring>>,
 }
 
-/// Returns the size of a sector for the alignment of direct transfers that the host reports: `None` if the
-/// host reports none, and 0 if the host has no direct transfers for the file. In both cases writes have whole
-/// pages. Every disk accepts them, and the host itself writes whole pages from its cache.
+/// Returns the size of a sector. `align` is the alignment that the host reports for direct transfers. It is
+/// `None` if the host reports no alignment, and 0 if the host has no direct transfers for the file. In both
+/// cases writes have whole pages: every disk accepts them, and the host itself writes whole pages from its
+/// cache.
 fn sector_of(align: Option<u32>) -> u64 {
     match align {
         Some(0) | None => PAGE_SIZE,
@@ -249,7 +250,7 @@ impl Blocks for FileBlocks {
 mod tests {
     use super::*;
 
-    /// Of a file without direct transfers the host writes whole pages. A power failure may damage every
+    /// If a file has no direct transfers, the host writes whole pages. A power failure may damage every
     /// sector of such a page, also those of earlier records.
     #[test]
     fn regression_file_without_direct_transfers_has_sectors_of_a_page() {

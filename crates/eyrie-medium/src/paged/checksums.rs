@@ -65,7 +65,7 @@ impl Checksums {
     pub(super) fn new(places: Places) -> Result<Checksums, Fault> {
         let chunks = places.chunks();
         Ok(Checksums {
-            // The host provides memory at the first use of an entry. It refuses a mapping of no bytes.
+            // The host provides memory at the first use of an entry. The host refuses a mapping of no bytes.
             entries: SharedMemory::private(chunks.max(1) * PAGE)?,
             loaded: (0..chunks).map(|_| AtomicBool::new(false)).collect(),
             changed: Mutex::default(),

@@ -229,8 +229,8 @@ impl Pager {
             let what = || "giving back blocks of the volume's disk".to_string();
             self.blocks.here().discard(start, bytes).map_err(|source| Fault::Io { what: what(), source })?;
         }
-        // Most of the range may never have been in use. The loop leaves out its flags, because the kernel
-        // would provide memory for each page of flags that is changed.
+        // Most of the range may never have been in use. The loop leaves out the flags of these pages, because
+        // the kernel would provide memory for all flags that the loop changes.
         for page in pages.start..pages.end.min(self.top.load(Ordering::Relaxed)) {
             let flags = self.pages.flags(page);
             if flags.load(Ordering::Relaxed) & WRITTEN != 0 {

@@ -39,8 +39,8 @@ impl Ring {
             // file is open for direct transfers, which cannot have a length of one byte.
             Ok(_) | Err(_) => {
                 let ring = IoUring::new(DEPTH as u32)?;
-                // An older kernel refuses each wait with a limit. By then the ring has writes, so such a
-                // ring must not be used at all.
+                // An older kernel refuses each wait with a limit, and `complete` ends the process if a wait
+                // is refused.
                 if !ring.params().is_feature_ext_arg() {
                     return Err(Errno::OPNOTSUPP.into());
                 }

@@ -216,15 +216,16 @@ fn forked_child_gets_errors_and_ends() {
     assert!(child.expect("a child"));
 }
 
-/// A thread of the child may have the memory that described a thread of the medium. The drop of the medium
-/// must not detach it.
+/// In the child, a new thread may have the memory that described a thread of the medium. The drop of the
+/// medium must not detach the new thread.
 #[test]
 fn regression_forked_child_joins_its_threads_after_the_drop_of_a_medium() {
     let medium = open(&disk());
     let child = eyrie_faults::in_forked_child(|| {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // There are many, because other tests may have threads at the fork, too.
+            // Other tests may have threads at the fork, too. So the child starts many threads, and some of
+            // them get the memory of the threads of the medium.
             let is_over = || {
                 while !over.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_millis(1));

@@ -1,10 +1,10 @@
 //! The parts of a volume that sessions have taken from each other.
 //!
-//! Some sessions only look at the objects of a part that another session changes. They get its grant taken
-//! back at once, and then nobody gets it for a while, so further looks need no request. Other parts are
-//! changed by several sessions, such as a directory in which all of them make files. If each change took the
-//! grant back, every change would be a request. So each of these sessions keeps the grant for a short time,
-//! and the requests of the others wait.
+//! A session may only look at the objects of a part that another session changes. Its look takes the grant of
+//! the part back at once, and then nobody gets this grant for a while, so further looks need no request.
+//! Other parts are changed by several sessions, for example if all of them make files in one directory. If
+//! each change took the grant back, every change would be a request. So each of these sessions keeps the
+//! grant for a short time, and the requests of the others wait.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,7 +20,8 @@ pub const PAUSES: (Duration, Duration) = if cfg!(feature = "shuttle") {
 const KEPT: Duration = if cfg!(feature = "shuttle") { Duration::ZERO } else { Duration::from_micros(300) };
 /// Time without a further entry after which a session no longer keeps the grant.
 const UNUSED: Duration = Duration::from_micros(20);
-/// Maximum time for which a request waits because others keep the grants of its objects.
+/// Maximum time for which a request waits because other sessions keep the grants of its objects, or have
+/// waited for longer.
 const LONGEST_KEPT: Duration = Duration::from_millis(5);
 /// Time for which a change of a part counts as recent.
 const RECENT: Duration = Duration::from_millis(100);
@@ -79,7 +80,7 @@ pub struct LogUse {
     pub applied: u64,
     /// True if the log has entries that are not applied.
     pub has_entries: bool,
-    /// Time at which an entry was last applied.
+    /// Time at which the log was opened, or at which an entry was last applied.
     pub last_entry: Instant,
 }
 
@@ -90,14 +91,14 @@ pub struct Contention {
     lost: HashMap<usize, Taken>,
     /// The parts that sessions have changed.
     changed: HashMap<usize, Changes>,
-    /// Numbers of parts at which the two tables next forget some, if larger than [`MOST_PARTS`]. They are
-    /// twice those that were left. Otherwise a client that uses many parts would make each request look at
-    /// all.
+    /// Numbers of parts at which the two tables next forget some, if larger than [`MOST_PARTS`]. Each is
+    /// twice the number of parts that were left the last time. With a fixed number, a client that uses many
+    /// parts would make each request look at all of these parts.
     forget_at: (usize, usize),
     /// The part for which each waiting request waits now, and the time at which the request began to wait.
     waiting: HashMap<RequestLane, (usize, Instant)>,
-    /// True if sessions keep parts in turn. If the service shares its only processor with its clients, a
-    /// client cannot use the grant while the service waits for it.
+    /// True if sessions keep parts in turn. False if the service shares its only processor with its clients,
+    /// because the holder of a part cannot run while the service waits for the end of its turn.
     pub has_turns: bool,
 }
 
@@ -112,7 +113,8 @@ impl Contention {
         self.lost.insert(part, Taken::again(before));
     }
 
-    /// True if no session gets the grant of the part yet. Others look at its objects too often.
+    /// True if no session gets the grant of the part yet, because others look at the objects of the part too
+    /// often.
     pub fn is_paused(&self, part: usize) -> bool {
         self.lost.get(&part).is_some_and(Taken::is_paused)
     }
@@ -137,14 +139,14 @@ impl Contention {
         }
     }
 
-    /// True if a session has changed the part lately, and has turns at it.
+    /// True if the session has changed the part lately, and so gets turns at it.
     pub fn changes(&self, part: usize, session: u64, now: Instant) -> bool {
         let is_recent = |&(by, at): &(u64, Instant)| by == session && now - at < RECENT;
         self.has_turns && self.changed.get(&part).is_some_and(|it| it.sessions.iter().any(is_recent))
     }
 
     /// Notes that a session has got the grant of a part. If others have changed the part lately, the session
-    /// keeps it for a short time.
+    /// keeps the grant for a short time.
     pub fn keep(&mut self, part: usize, session: u64, applied: u64, now: Instant) {
         if let Some(changes) = self.changed.get_mut(&part) {
             let is_other = |&(by, at): &(u64, Instant)| by != session && now - at < RECENT;
@@ -181,7 +183,7 @@ impl Contention {
         waits
     }
 
-    /// Returns the part for which a request has waited when it was last looked at.
+    /// Returns the part for which a request waited when the service last looked at the request.
     pub fn waits_for(&self, requester: RequestLane) -> Option<usize> {
         self.waiting.get(&requester).map(|&(part, _)| part)
     }
@@ -214,7 +216,8 @@ mod tests {
         (contention, now)
     }
 
-    /// Returns the use of a log with an entry that is not applied, or without entries for a while.
+    /// Returns the use of a log. The latest entry was applied so long ago that the turn ends, unless the log
+    /// has an entry that is not applied.
     fn log_use(applied: u64, has_entries: bool, now: Instant) -> LogUse {
         LogUse { applied, has_entries, last_entry: now - UNUSED }
     }

@@ -115,8 +115,8 @@ impl Logs {
         Readiness::Ready
     }
 
-    /// True if a request waits on for a part that another session keeps. This look seals no log, so other
-    /// threads of the waiting client can log changes meanwhile.
+    /// True if a request must still wait for a part. This check seals no log, so other threads of the waiting
+    /// client can log changes meanwhile.
     pub fn still_waits(&mut self, engine: &Scm, requester: RequestLane) -> bool {
         let Some(part) = self.contention.waits_for(requester) else { return false };
         let holder = self.other_holder(engine.volume().board(), part, requester.0);

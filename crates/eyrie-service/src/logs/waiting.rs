@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-/// Maximum time for which an entry waits. Long before, the service ends the sessions of other processes that
-/// hold storage back.
+/// Maximum time for which an entry waits. Long before this time is over, the service ends the sessions of
+/// other processes that hold storage back.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// Largest time between two attempts that counts. If the service was stopped between them, it has ended no
-/// sessions meanwhile, so the entry must wait on.
+/// Largest part of the time between two attempts that counts as waiting. A service that was stopped between
+/// two attempts has ended no sessions meanwhile, so the entry must wait on.
 const LARGEST_PART: Duration = Duration::from_millis(200);
 
 /// The time for which the first entry of a log that is not applied has waited.

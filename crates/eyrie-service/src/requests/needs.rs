@@ -27,7 +27,8 @@ pub fn needs_applied_log(engine: &Scm, joined: &Joined, call: ServiceCall) -> bo
     }
 }
 
-/// True if the headers of reserved ids leave the storage that is promised to entries.
+/// True if the storage that is promised to entries stays free when the headers of further reserved ids take
+/// storage.
 pub fn has_room_for_ids(engine: &Scm) -> bool {
     engine.leaves_promised_storage(MOST_IDS * HEADER_BYTES)
 }
@@ -51,8 +52,8 @@ pub fn storage_of(op: &Op<'_>) -> u64 {
     }
 }
 
-/// True if the Op of a request may find the storage that it needs as soon as no reader holds storage back.
-/// False only if the Op needs more storage than the volume has.
+/// True if a request that found no storage may find it as soon as no reader holds storage back. False only if
+/// its Op needs more storage than the volume has.
 #[cold]
 pub fn may_find_storage(engine: &Scm, call: Option<ServiceCall>, request: &[u8]) -> bool {
     if call != Some(ServiceCall::Apply) {

@@ -97,8 +97,8 @@ impl Service {
         self.expel(&held, "it kept too many pages in memory for too long");
     }
 
-    /// Returns the longest time for which the service may sleep, because pins may keep the page cache
-    /// overfull. `None` if the cache is not overfull.
+    /// Returns the longest time for which the service may sleep while the page cache is overfull. Pins may be
+    /// the reason, and then the service must expel a client. `None` if the cache is not overfull.
     pub(super) fn limit_of_sleep_beside_pins(&self) -> Option<Duration> {
         self.engine.volume().medium().is_overfull().then_some(OVERFULL_SLEEP)
     }

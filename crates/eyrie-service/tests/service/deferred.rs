@@ -254,8 +254,8 @@ fn entries_beyond_the_budget_change_nothing() {
     served.stop();
 }
 
-/// If the service is killed while it applies an entry, the next owner knows the entry, even if its client has
-/// stored the position only in the memory of its lanes.
+/// If the service is killed while it applies an entry, the next owner knows the entry, even if the client has
+/// stored the position after the entry only in the memory of its lanes.
 #[test]
 fn service_notes_the_entries_that_it_finds() {
     let (mut served, [files, _other]) = Served::with_clients(256 << 20);
@@ -522,7 +522,8 @@ fn clients_change_one_directory_in_turns() {
         log.read_exact_at(&mut position, 8 * TAIL_WORD as u64).unwrap();
         u64::from_le_bytes(position)
     });
-    // A file needs two entries of some 90 bytes. On a busy machine a client may lose its turn before it runs.
+    // A file needs two entries of some 90 bytes. On a busy machine a client may lose its turn before it runs,
+    // so a quarter of the entries is enough.
     assert!(!can_spin() || logged.iter().all(|&bytes| bytes > FILES * 45), "{logged:?}");
     let [one, other] = &clients;
     assert_eq!(one.read_dir("/eggs").unwrap().count() as u64, 2 * FILES);

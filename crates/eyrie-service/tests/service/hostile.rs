@@ -198,8 +198,8 @@ fn regression_client_with_the_process_id_of_a_waiter_is_expelled() {
     served.stop();
 }
 
-/// A client that asks for more storage than the volume has gets its error at once, and no other client is
-/// expelled for its pin.
+/// A client that asks for more storage than the volume has gets an error at once, and no other client is
+/// expelled because of a pin.
 #[test]
 fn request_for_too_much_storage_expels_nobody() {
     let mut served = Served::new(16 << 20);

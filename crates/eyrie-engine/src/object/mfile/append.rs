@@ -80,7 +80,7 @@ pub(super) fn append(
 /// at `size`. No reader sees the bytes of `part` yet, so they are stored in place. There is one exception: if
 /// the last visible bytes are in a hole or an unwritten page, the commit gives this page a new pointer. The
 /// bytes between `size` and `part` become zeros. If `part` is empty, all bytes of a node past `size` become
-/// zeros. In a leaf, only the bytes before the offset of the empty `part` do.
+/// zeros. In a leaf, only those before the offset of `part` become zeros.
 fn extend(transaction: &mut Transaction<'_>, subtree: Subtree, size: u64, part: FilePart<'_>) -> Result<()> {
     let level = subtree.level;
     let node = match subtree.look()? {

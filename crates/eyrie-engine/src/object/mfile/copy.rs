@@ -163,7 +163,8 @@ pub(super) fn copy_subtree(
                 }
                 return Ok(Pointer::leaf(extent));
             }
-            // The volume has no free extent of this size, but may have single pages.
+            // The volume has no free extent of this size, or the host has no memory for one. Single pages may
+            // be left.
             Err(error) if error.is_full() => {}
             Err(error) => return Err(error),
         }

@@ -300,7 +300,8 @@ fn refill(
         }
         (Under::Shared(extent), FillMode::Storage { own: true }) if whole || level == 0 => {
             match own_copy(transaction, extent) {
-                // The volume has no free extent of this size, but may have single pages.
+                // The volume has no free extent of this size, or the host has no memory for one. Single pages
+                // may be left.
                 Err(error) if error.is_full() && level > 0 => {}
                 copied => return copied,
             }
@@ -317,8 +318,8 @@ fn refill(
     if matches!(old, Under::Hole) && (level == 0 || is_large) {
         match transaction.allocate(span(level)) {
             Ok(extent) => return Ok(Pointer::unwritten(extent)),
-            // The volume has no free extent of this size, but several smaller ones together may hold the
-            // bytes.
+            // The volume has no free extent of this size, or the host has no memory for one. Several smaller
+            // extents together may hold the bytes.
             Err(error) if error.is_full() && level > 0 => {}
             Err(error) => return Err(error),
         }

@@ -29,8 +29,8 @@ pub fn fresh(transaction: &mut Transaction<'_>, data: &[u8]) -> Result<Pointer> 
                 part.store(transaction, extent.addr)?;
                 return Ok(Pointer::leaf(extent));
             }
-            // The volume has no free extent of this size, but several smaller ones together may hold the
-            // bytes.
+            // The volume has no free extent of this size, or the host has no memory for one. Several smaller
+            // extents together may hold the bytes.
             Err(error) if error.is_full() && len > PAGE_SIZE => {}
             Err(error) => return Err(error),
         }
