@@ -562,7 +562,9 @@ fn lost_change_fails_all_later_syncs() {
     let service = Service::start(&sandbox);
     append(&file, 2 * CHANGES + 1);
     is_lost();
-    Holder { sandbox, service, program, file }.end(2 * CHANGES + 2);
+    assert_words(&program.files.read("/words").unwrap(), 2 * CHANGES + 2);
+    drop(file);
+    program.end_after_loss(service, &sandbox);
 }
 
 /// A client that spends its budget of storage again and again still logs its changes.
