@@ -43,6 +43,7 @@ pub fn build(stage: &Path, archive: &Path, kernel: &Kernel, programs: &[Program]
     add_modules(&stage.join("modules"), &kernel.modules)?;
     for program in programs {
         copy(&program.path, &stage.join("bin").join(program.name))?;
+        add_libraries(stage, &program.path)?;
     }
     let names = stage.with_extension("names");
     fs::write(&names, output(Command::new("find").arg(".").current_dir(stage))?)?;
@@ -58,11 +59,16 @@ fn found(program: &str) -> Result<PathBuf> {
     packages::program(program).ok_or_else(|| format!("there is no {program}").into())
 }
 
-/// Adds `mke2fs` with its libraries. The `mke2fs` of busybox is not enough, because it makes no journal.
+/// Adds `mke2fs`. The `mke2fs` of busybox is not enough, because it makes no journal.
 fn add_mke2fs(stage: &Path) -> Result<()> {
     let program = found("mke2fs")?;
     copy(&program, &stage.join("sbin/mke2fs"))?;
     copy(Path::new("/etc/mke2fs.conf"), &stage.join("etc/mke2fs.conf"))?;
+    add_libraries(stage, &program)
+}
+
+/// Adds the shared libraries of a program.
+fn add_libraries(stage: &Path, program: &Path) -> Result<()> {
     let libraries = output(Command::new("ldd").arg(program))?;
     let paths = libraries.split_whitespace().filter(|word| word.starts_with('/'));
     for path in paths.map(Path::new) {

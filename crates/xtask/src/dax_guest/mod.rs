@@ -92,7 +92,7 @@ fn prepare() -> Result<Machine> {
     let place = directory(&target.join("dax-guest"))?;
     host::install_packages()?;
     let kernel = Kernel::in_directory(&place.join("kernel"))?;
-    let programs = programs::build(&place.join("build"))?;
+    let programs = programs::build()?;
     let initramfs = place.join("initramfs.cpio");
     initramfs::build(&place.join("initramfs"), &initramfs, &kernel, &programs)?;
     Ok(Machine { kernel: kernel.image, initramfs, memory: place.join("memory.img") })
