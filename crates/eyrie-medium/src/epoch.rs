@@ -278,8 +278,7 @@ pub fn pin() -> Guard {
 /// crowd.
 #[cold]
 fn pin_at_end() -> u8 {
-    let index = join_crowd();
-    let mut pins = ENDING.get();
+    let (index, mut pins) = (join_crowd(), ENDING.get());
     pins[index] += 1;
     ENDING.set(pins);
     index as u8
