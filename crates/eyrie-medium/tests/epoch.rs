@@ -22,9 +22,30 @@ fn clock_runs() -> bool {
     (0..10).any(|_| retired.is_over(epoch::advance()))
 }
 
-/// Runs `check` while other threads have all slots, and one further thread is pinned.
-fn without_slots<T>(check: impl FnOnce() -> T) -> T {
-    let (claimed, pinned, over) = (Barrier::new(SLOTS + 1), Barrier::new(2), Barrier::new(SLOTS + 2));
+/// A thread that holds a pin. It has no slot if other threads have all slots.
+struct Pinned<'s>(Sender<()>, thread::ScopedJoinHandle<'s, ()>);
+
+impl<'s> Pinned<'s> {
+    fn begin(scope: &'s thread::Scope<'s, '_>) -> Pinned<'s> {
+        let ((pinned, begun), (over, end)) = (channel(), channel::<()>());
+        let thread = scope.spawn(move || {
+            let _pin = epoch::pin();
+            pinned.send(()).expect("the test waits");
+            let _ = end.recv();
+        });
+        begun.recv().expect("the thread pins");
+        Pinned(over, thread)
+    }
+
+    fn end(self) {
+        drop(self.0);
+        self.1.join().expect("the thread only pins");
+    }
+}
+
+/// Runs `check` while other threads have all slots.
+fn with_slots_claimed<T>(check: impl for<'s> FnOnce(&'s thread::Scope<'s, '_>) -> T) -> T {
+    let (claimed, over) = (Barrier::new(SLOTS + 1), Barrier::new(SLOTS + 1));
     thread::scope(|scope| {
         for _ in 0..SLOTS {
             scope.spawn(|| {
@@ -34,14 +55,18 @@ fn without_slots<T>(check: impl FnOnce() -> T) -> T {
             });
         }
         claimed.wait();
-        scope.spawn(|| {
-            let _pin = epoch::pin();
-            pinned.wait();
-            over.wait();
-        });
-        pinned.wait();
-        let said = check();
+        let said = check(scope);
         over.wait();
+        said
+    })
+}
+
+/// Runs `check` while other threads have all slots, and one further thread is pinned.
+fn without_slots<T>(check: impl FnOnce() -> T) -> T {
+    with_slots_claimed(|scope| {
+        let pinned = Pinned::begin(scope);
+        let said = check();
+        pinned.end();
         said
     })
 }
@@ -87,41 +112,11 @@ fn regression_forked_child_keeps_the_epoch_of_its_pin() {
     assert!(child.expect("the host can fork"), "the clock of the child");
 }
 
-/// A thread that holds a pin. It has no slot if other threads have all slots.
-struct Pinned<'s>(Sender<()>, thread::ScopedJoinHandle<'s, ()>);
-
-impl<'s> Pinned<'s> {
-    fn begin(scope: &'s thread::Scope<'s, '_>) -> Pinned<'s> {
-        let ((pinned, begun), (over, end)) = (channel(), channel::<()>());
-        let thread = scope.spawn(move || {
-            let _pin = epoch::pin();
-            pinned.send(()).expect("the test waits");
-            let _ = end.recv();
-        });
-        begun.recv().expect("the thread pins");
-        Pinned(over, thread)
-    }
-
-    fn end(self) {
-        drop(self.0);
-        self.1.join().expect("the thread only pins");
-    }
-}
-
 /// At each moment a thread without a slot holds a pin, but each of these pins ends.
 #[test]
 fn regression_overlapping_pins_without_slots_do_not_stop_the_clock() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (claimed, over) = (Barrier::new(SLOTS + 1), Barrier::new(SLOTS + 1));
-    let runs = thread::scope(|scope| {
-        for _ in 0..SLOTS {
-            scope.spawn(|| {
-                epoch::thread_index();
-                claimed.wait();
-                over.wait();
-            });
-        }
-        claimed.wait();
+    let runs = with_slots_claimed(|scope| {
         let mut pinned = Pinned::begin(scope);
         let retired = epoch::now();
         (0..10).for_each(|_| _ = epoch::advance());
@@ -131,7 +126,6 @@ fn regression_overlapping_pins_without_slots_do_not_stop_the_clock() {
             retired.is_over(epoch::advance())
         });
         pinned.end();
-        over.wait();
         waits && is_over
     });
     assert!(runs, "the clock passed a pin, or stands still");

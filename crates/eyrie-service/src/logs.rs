@@ -218,20 +218,6 @@ impl Logs {
         if self.table.is_none() {
             return Readiness::Ready;
         }
-        let ready = self.apply_for_request(engine, clock, requester, objects);
-        if ready != Readiness::OthersKeepParts {
-            self.contention.end_wait(requester);
-        }
-        ready
-    }
-
-    fn apply_for_request(
-        &mut self,
-        engine: &Scm,
-        clock: &mut Clock,
-        requester: RequestLane,
-        objects: RequestedObjects<'_>,
-    ) -> Readiness {
         let (number, _) = requester;
         let (latest, count) = self.latest;
         self.latest = (number, if latest == number { count.saturating_add(1) } else { 1 });
@@ -261,6 +247,12 @@ impl Logs {
             None => {}
         }
         self.take_objects(engine, clock, requester, objects)
+    }
+
+    /// Notes that a request no longer waits for objects whose grants others keep.
+    #[inline]
+    pub fn end_wait(&mut self, requester: RequestLane) {
+        self.contention.end_wait(requester);
     }
 
     /// Renews the budgets of all open logs and the generations of a session, before a request of the session
@@ -373,6 +365,10 @@ impl Logs {
     /// waits in the log until a later call, when readers may hold back less storage.
     fn apply(&mut self, engine: &Scm, clock: &mut Clock, number: u64, tail: u64, limit: u64) -> bool {
         let (Some(table), Some(log)) = (&self.table, self.logs.get_mut(&number)) else { return true };
+        if tail == log.applied {
+            // Each request of a session with an open log comes here, usually without an entry.
+            return true;
+        }
         let (holder, mut is_full) = (self.whole.is_none().then_some(log.key), false);
         let (start, present) = (log.applied, Clock::now());
         let ServedLog { key, who, lanes, file, reserved, generations, applied, storage, .. } = log;
@@ -380,7 +376,9 @@ impl Logs {
         // If this call has applied an entry, the next entry may wait for the full time.
         let must_end = |applied: u64| log.wait.is_over() && applied == start;
         let tell = |position| lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
-        table.set_seen(*key, tail);
+        if !broken(SafetyRule::FoundEntriesAreNoted) {
+            table.set_seen(*key, tail);
+        }
         let read = self.reader.read(file, *applied, tail, limit, |position, head, op| {
             if broken(SafetyRule::EntryIsAppliedBeforeItCounts) {
                 table.set_applied(*key, position);
@@ -394,11 +392,8 @@ impl Logs {
                 lock(reserved).contains(&id) && generations.contains(&generation)
             };
             // The storage beyond the budget may be promised to another user.
-            let applied_entry =
-                match needed <= limit_of_storage || broken(SafetyRule::EntriesKeepToTheirBudget) {
-                    true => engine.apply_logged(&entry, may_use),
-                    false => Err(BEYOND_BUDGET),
-                };
+            let fits = needed <= limit_of_storage || broken(SafetyRule::EntriesKeepToTheirBudget);
+            let applied_entry = if fits { engine.apply_logged(&entry, may_use) } else { Err(BEYOND_BUDGET) };
             match applied_entry {
                 Ok(None) => {}
                 Ok(Some(id)) => {
@@ -457,15 +452,24 @@ impl Logs {
             log.last_entry = Instant::now();
         }
         if *is_useless {
-            lanes.word_to_store(LOG_FAILED).store(1, Ordering::Release);
-            // The client logs nothing more, because a later change may depend on the lost one.
-            let tail = log.seal();
             // A client that moves the end of its sealed log gets no further pass.
-            if !was_useless && read.is_ok() && tail > log.applied {
-                return self.apply(engine, clock, number, tail, RING_BYTES);
-            }
-            self.close(engine, number);
+            let may_pass = !was_useless && read.is_ok();
+            return self.end_useless(engine, clock, number, may_pass) && !is_full;
         }
         !is_full
+    }
+
+    /// Ends the grants of a session whose log has an entry that could not be read or applied. If `may_pass` is
+    /// true, first applies the entries that were added meanwhile. Returns false if one of them has to wait.
+    fn end_useless(&mut self, engine: &Scm, clock: &mut Clock, number: u64, may_pass: bool) -> bool {
+        let Some(log) = self.logs.get(&number) else { return true };
+        log.lanes.word_to_store(LOG_FAILED).store(1, Ordering::Release);
+        // The client logs nothing more, because a later change may depend on the lost one.
+        let tail = log.seal();
+        if may_pass && tail > log.applied {
+            return self.apply(engine, clock, number, tail, RING_BYTES);
+        }
+        self.close(engine, number);
+        true
     }
 }

@@ -274,7 +274,11 @@ impl Requests {
             _ if call == Some(ServiceCall::Reserve) && has_room_for_ids(engine) => RequestedObjects::OwnLog,
             _ => RequestedObjects::All,
         };
-        logs.before_request(engine, clock, requester, objects)
+        let ready = logs.before_request(engine, clock, requester, objects);
+        if ready != Readiness::OthersKeepParts {
+            logs.end_wait(requester);
+        }
+        ready
     }
 
     fn handle(

@@ -131,7 +131,9 @@ impl Service {
             options.defers_changes && engine.volume().medium().kind() == MediumKind::Dram && volume.is_dir();
         let mut service = Service::start_on(engine, segment, socket, options)?;
         if defers_changes {
-            service.requests.logs().0.begin(volume, can_spin())?;
+            // Under the scheduler, turns have no length, so no request waits for their ends.
+            let has_turns = can_spin() || cfg!(feature = "shuttle");
+            service.requests.logs().0.begin(volume, has_turns)?;
         }
         if admits_others {
             service.directory = SearchableDirectory::of_volume(volume, socket)

@@ -15,22 +15,16 @@ use eyrie_bench::{Result, Side, Workload, measure_on};
 
 use super::{SmallRun, place};
 
-/// A workload that changes or adds a file.
-struct Damaging<W> {
-    work: W,
-    /// The path of the file, relative to the directory of the thread.
-    path: &'static str,
-    /// The row before whose rounds the file changes. `None` for a change before the final comparison.
-    before: Option<usize>,
+/// A workload with other workers.
+struct WithWorkers<'a, F> {
+    work: &'a dyn Workload,
+    workers: F,
 }
 
-impl<W> Damaging<W> {
-    fn at_the_end(work: W, path: &'static str) -> Damaging<W> {
-        Damaging { work, path, before: None }
-    }
-}
-
-impl<W: Workload + FileWork> Workload for Damaging<W> {
+impl<F> Workload for WithWorkers<'_, F>
+where
+    F: Fn(&Side, &[ThreadPart]) -> Result<Vec<Box<dyn Worker>>>,
+{
     fn title(&self) -> String {
         self.work.title()
     }
@@ -44,11 +38,35 @@ impl<W: Workload + FileWork> Workload for Damaging<W> {
     }
 
     fn plan(&self, threads: u64) -> Plan {
-        Workload::plan(&self.work, threads)
+        self.work.plan(threads)
     }
 
     fn workers(&self, side: &Side, parts: &[ThreadPart]) -> Result<Vec<Box<dyn Worker>>> {
-        parts.iter().map(|&part| side.file_worker(self, part)).collect()
+        (self.workers)(side, parts)
+    }
+}
+
+/// Work that changes or adds a file.
+struct Damaging<W> {
+    work: W,
+    /// The path of the file, relative to the directory of the thread.
+    path: &'static str,
+    /// The row before whose rounds the file changes. `None` for a change before the final comparison.
+    before: Option<usize>,
+}
+
+impl<W: Workload + FileWork> Damaging<W> {
+    fn at_the_end(work: W, path: &'static str) -> Damaging<W> {
+        Damaging { work, path, before: None }
+    }
+
+    /// Runs the workload, and returns its error.
+    fn error_of_run(&self) -> String {
+        let workers = |side: &Side, parts: &[ThreadPart]| {
+            parts.iter().map(|&part| side.file_worker(self, part)).collect()
+        };
+        let work = WithWorkers { work: &self.work, workers };
+        SmallRun::default().run(&work).unwrap_err().to_string()
     }
 }
 
@@ -109,8 +127,7 @@ fn wrong_bytes_and_wrong_names_fail_the_run() {
         ("few/file-00000003", "file 3 is wrong"),
         ("many/more", "1001 names instead of 1000"),
     ] {
-        let work = Damaging::at_the_end(Micro::new(Amounts::quick()), path);
-        let error = SmallRun::default().run(&work).unwrap_err().to_string();
+        let error = Damaging::at_the_end(Micro::new(Amounts::quick()), path).error_of_run();
         assert!(error.starts_with("eyrie: at the end: ") && error.contains(message), "{error}");
     }
 }
@@ -118,7 +135,7 @@ fn wrong_bytes_and_wrong_names_fail_the_run() {
 #[test]
 fn short_log_fails_the_run() {
     let webserver = Filebench::new(Profile::Webserver, Parameters::Stock, false).unwrap().quick();
-    let error = SmallRun::default().run(&Damaging::at_the_end(webserver, "log-0")).unwrap_err().to_string();
+    let error = Damaging::at_the_end(webserver, "log-0").error_of_run();
     assert!(error.starts_with("eyrie: at the end: ") && error.contains("the log has wrong bytes"), "{error}");
 }
 
@@ -128,7 +145,7 @@ fn damage_before_removal(work: impl Workload + FileWork) -> String {
     let remove = rows.map(|row| row.name).position(|name| name.starts_with("remove"));
     let path = "tree-0/part-0000/module-000000/source-00000003.c";
     assert!(remove.is_some());
-    SmallRun::default().run(&Damaging { work, path, before: remove }).unwrap_err().to_string()
+    Damaging { work, path, before: remove }.error_of_run()
 }
 
 #[test]
@@ -164,13 +181,8 @@ fn wrong_bytes_of_a_mail_fail_the_run() {
     assert!(error.contains("mail 0 is wrong before its removal"), "{error}");
 }
 
-/// The workload `shared` on a directory of the host. Before the final comparison, one file of this directory
+/// The work of one thread on a directory of the host. Before the final comparison, one file of this directory
 /// changes.
-struct DamagedHost {
-    work: Shared,
-    path: PathBuf,
-}
-
 struct DamagedHostWorker {
     work: Box<dyn Worker>,
     path: PathBuf,
@@ -189,29 +201,6 @@ impl Worker for DamagedHostWorker {
     }
 }
 
-impl Workload for DamagedHost {
-    fn title(&self) -> String {
-        self.work.title()
-    }
-
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn bytes(&self, threads: u64) -> u64 {
-        self.work.bytes(threads)
-    }
-
-    fn plan(&self, threads: u64) -> Plan {
-        self.work.plan(threads)
-    }
-
-    fn workers(&self, side: &Side, parts: &[ThreadPart]) -> Result<Vec<Box<dyn Worker>>> {
-        let damaged = |work| Box::new(DamagedHostWorker { work, path: self.path.clone() }) as Box<dyn Worker>;
-        Ok(self.work.workers(side, parts)?.into_iter().map(damaged).collect())
-    }
-}
-
 #[test]
 fn damage_before_the_last_comparison_fails_the_run() {
     for (path, message) in [
@@ -223,8 +212,13 @@ fn damage_before_the_last_comparison_fails_the_run() {
         ("bench-0/names/more", "1 names instead of 0"),
     ] {
         let place = place();
-        let work = Shared::new(SharedAmounts::quick(), &[SharedPart::Changes]);
-        let work = DamagedHost { work, path: place.path().join(path) };
+        let shared = Shared::new(SharedAmounts::quick(), &[SharedPart::Changes]);
+        let damaged =
+            |work| Box::new(DamagedHostWorker { work, path: place.path().join(path) }) as Box<dyn Worker>;
+        let workers = |side: &Side, parts: &[ThreadPart]| {
+            Ok(shared.workers(side, parts)?.into_iter().map(damaged).collect())
+        };
+        let work = WithWorkers { work: &shared, workers };
         let sides = [Side::of_directory(place.path()).unwrap()];
         let control = Control { rounds: Rounds::exactly(1), stop: || false, progress: &mut |_| {} };
         let error = measure_on(&work, &sides, (1, false), control).unwrap_err().to_string();

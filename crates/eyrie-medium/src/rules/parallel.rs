@@ -201,6 +201,9 @@ macro_rules! with_parallel_rules { ($($explored:tt)*) => { rules! {
         EntriesKeepToTheirBudget "entries-keep-to-their-budget" on Sessions, "deferred::entries_beyond":
             "A service applies no entry beyond the budget of its log.",
             "it applies every entry for which it finds storage";
+        FoundEntriesAreNoted "found-entries-are-noted" on Sessions, "deferred::service_notes":
+            "A service notes the position after the entries that it finds before it applies one of them.",
+            "it notes no such position, and a change that it applies right before its end may be made twice";
         RequestsStopAppends "requests-stop-appends" on ServiceScheduler, "deferred::":
             "A log is sealed while the service handles a request of its session.",
             "the log is open";
