@@ -3,7 +3,8 @@
 //! Each process has several writers: threads that make steps, each in a directory of its own. A writer prints
 //! the number of a step to acknowledge this step and the writer's earlier steps. On `paged` it does so only
 //! after a sync, on other media after each step. After a kill, each directory must show the state after the
-//! last acknowledged step of its writer or after a later step.
+//! last acknowledged step of its writer or after a later step. Clients that log their changes also make names
+//! in one directory.
 
 use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Write};
@@ -21,9 +22,11 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 
+use self::together::NamesOfWriter;
 use crate::script::{StepDirectory, StepKinds, StepScript};
 
 pub mod served;
+mod together;
 
 /// Names of the environment variables of a child: the path of its volume, the number of its first writer, the
 /// number of steps of each writer so far, and 1 if its steps are those of [`StepKinds::WithDeferral`].
@@ -113,10 +116,17 @@ pub fn run_if_child() {
                 };
                 let script = StepScript::found(writer as u64, &place, number);
                 let mut script = script.unwrap_or_else(|error| fail(&error));
+                let names = with_deferral.then(|| NamesOfWriter::found(volume, writer, number));
+                let mut names = names.transpose().unwrap_or_else(|error| fail(&error));
                 let mut random = SmallRng::seed_from_u64(number);
                 have_found.wait();
                 loop {
                     script.step(&place).unwrap_or_else(|error| fail(&error));
+                    if let Some(names) = &mut names
+                        && !names.step(script.number()).unwrap_or_else(|error| fail(&error))
+                    {
+                        continue;
+                    }
                     let is_synced = random.random_ratio(1, SYNCS);
                     if is_synced {
                         place.sync().expect("the host is sound");
@@ -145,6 +155,9 @@ fn verify(volume: Volume, steps: &mut [u64], with_deferral: bool, context: &str)
     assert!(report.is_clean(), "{context}: {:#?}", report.findings);
     let mut unheard = 0;
     for (writer, step) in steps.iter_mut().enumerate() {
+        if with_deferral && let Err(error) = NamesOfWriter::found(&volume, writer, *step) {
+            panic!("{context}: {error}");
+        }
         let script = StepScript::found(writer as u64, &place(&volume, writer, with_deferral), *step);
         let script = script.unwrap_or_else(|error| panic!("{context}: {error}"));
         unheard += script.number() - *step;

@@ -32,7 +32,8 @@ pub struct ServedKillSeries {
     pub volume_bytes: u64,
     /// Number of threads of a client that change the volume.
     pub writers: usize,
-    /// Number of clients at the same time. Each has directories of its own.
+    /// Number of clients at the same time. Each has directories of its own. With `with_deferral`, all clients
+    /// also make names in one directory.
     pub clients: usize,
     /// True if all steps are `StepKinds::WithDeferral`, so that clients log their changes.
     pub with_deferral: bool,
