@@ -258,6 +258,8 @@ fn entries_beyond_the_budget_change_nothing() {
 /// stored the position after the entry only in the memory of its lanes.
 #[test]
 fn service_notes_the_entries_that_it_finds() {
+    #[cfg(feature = "mutants")]
+    eyrie_medium::rules::break_rule_of_environment();
     let (mut served, [files, _other]) = Served::with_clients(256 << 20);
     let holder = RawHolder::new(&served, b"egg");
     let end = Cell::new(0);
@@ -500,7 +502,7 @@ fn further_grants_come_under_a_seal() {
     served.stop();
 }
 
-/// Clients that make files in the same directory keep its grant in turn, and log many of their changes. With
+/// Clients that make files in the same directory keep its grant in turn, and log most of their changes. With
 /// one processor, each change is a request.
 #[test]
 fn clients_change_one_directory_in_turns() {
@@ -522,9 +524,9 @@ fn clients_change_one_directory_in_turns() {
         log.read_exact_at(&mut position, 8 * TAIL_WORD as u64).unwrap();
         u64::from_le_bytes(position)
     });
-    // A file needs two entries of some 90 bytes. On a busy machine a client may lose its turn before it runs,
-    // so a quarter of the entries is enough.
-    assert!(!can_spin() || logged.iter().all(|&bytes| bytes > FILES * 45), "{logged:?}");
+    // The create and the write of a file need two entries of some 88 bytes each. Without turns, almost every
+    // create is a request, and only the writes are logged.
+    assert!(!can_spin() || logged.iter().all(|&bytes| bytes > FILES * 130), "{logged:?}");
     let [one, other] = &clients;
     assert_eq!(one.read_dir("/eggs").unwrap().count() as u64, 2 * FILES);
     assert_eq!(other.read(format!("/eggs/0-{}", FILES - 1)).unwrap(), b"blue");
