@@ -459,8 +459,9 @@ impl Logs {
         !is_full
     }
 
-    /// Ends the grants of a session whose log has an entry that could not be read or applied. If `may_pass` is
-    /// true, first applies the entries that were added meanwhile. Returns false if one of them has to wait.
+    /// Ends the grants of a session whose log has an entry that could not be read or applied. If `may_pass`
+    /// is true, first applies the entries that were added meanwhile. Returns false if one of them has to
+    /// wait.
     fn end_useless(&mut self, engine: &Scm, clock: &mut Clock, number: u64, may_pass: bool) -> bool {
         let Some(log) = self.logs.get(&number) else { return true };
         log.lanes.word_to_store(LOG_FAILED).store(1, Ordering::Release);

@@ -5,8 +5,8 @@ use eyrie::{Credentials, Errno, Files, PosixExt, Result, Volume};
 /// The directory of all writers.
 const TOGETHER: &str = "/together";
 
-/// The names of one writer. Each has the number of the step with which the writer has made it. Before a writer
-/// acknowledges a step, it makes the name of the step and removes its earlier names.
+/// The names of one writer. Each has the number of the step with which the writer has made it. Before a
+/// writer acknowledges a step, it makes the name of the step and removes its earlier names.
 pub struct NamesOfWriter {
     files: Files,
     writer: usize,
@@ -16,9 +16,8 @@ pub struct NamesOfWriter {
 impl NamesOfWriter {
     /// Finds the names of a writer that has acknowledged this step.
     ///
-    /// # Errors
-    /// A description of the names if the name of this step is lost, or an earlier name has come back. Errors of
-    /// the volume.
+    /// # Errors A description of the names if the name of this step is lost, or an earlier name has come
+    /// back. Errors of the volume.
     pub fn found(volume: &Volume, writer: usize, acknowledged: u64) -> std::result::Result<Self, String> {
         let files = volume.files(Credentials::root());
         let numbers = NamesOfWriter::numbers(&files, writer).map_err(|error| error.to_string())?;
@@ -43,8 +42,8 @@ impl NamesOfWriter {
         Ok(numbers)
     }
 
-    /// Makes the name of a step, and removes the earlier names. Returns false if the volume is full. The writer
-    /// then does not acknowledge the step.
+    /// Makes the name of a step, and removes the earlier names. Returns false if the volume is full. The
+    /// writer then does not acknowledge the step.
     ///
     /// # Errors
     /// All other errors of the volume.
