@@ -222,13 +222,14 @@ mod tests {
     #[test]
     fn many_names_of_one_file_are_forgotten_quickly() {
         const NAMES: u32 = 200_000;
-        let began = std::time::Instant::now();
         for forget_directory in [false, true] {
             let mut known = KnownTree::new(dir(1));
             known.place(dir(1), b"a", dir(2));
             known.add_directory(dir(2));
             (0..NAMES).for_each(|number| known.place(dir(2), &number.to_le_bytes(), file(3)));
             assert_eq!(known.places(file(3)).len(), NAMES as usize);
+            // With a list, each name would take a look at all others.
+            assert!(matches!(known.places[&file(3)], EntryPlaces::Sorted(_)));
             if forget_directory {
                 known.unplace(dir(1), b"a");
                 known.forget_unnamed(dir(2));
@@ -239,7 +240,6 @@ mod tests {
             }
             assert!(!known.has(file(3)) && known.watches(dir(2)) != forget_directory);
         }
-        assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     }
 
     #[test]
