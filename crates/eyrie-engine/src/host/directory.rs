@@ -71,7 +71,10 @@ pub(super) fn create<T>(
     let (file, lock) = make_files(path, &mut undo)?;
     let medium = map_new(&file, bytes, options, &place)?;
     let kind = medium.kind();
-    let done = fill(medium, Hold::Directory { _lock: lock })?;
+    if kind == MediumKind::Paged {
+        lock.hold_segment(path, &file)?;
+    }
+    let done = fill(medium, Hold::Directory(lock))?;
     if matches!(kind, MediumKind::Pmem | MediumKind::Paged) {
         // The syncs of the mapping cover neither the size of the file nor the names that lead to the file.
         let parent = path.parent().filter(|up| !up.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -148,7 +151,7 @@ fn make_directory(path: &Path, undo: &mut UndoList) -> Result<()> {
 /// Locks and maps the volume at `path`.
 pub(super) fn open(path: &Path, paged: PagedOptions) -> Result<(Medium, Hold)> {
     let (lock, file) = lock_and_open(path, Sharing::Exclusive)?;
-    Ok((map_segment(path, &file, paged)?, Hold::Directory { _lock: Arc::new(lock) }))
+    Ok((map_segment(path, &file, &lock, paged)?, Hold::Directory(Arc::new(lock))))
 }
 
 /// Locks the volume at `path`, and maps a copy of it. No change reaches the host.
@@ -156,7 +159,7 @@ pub(super) fn open_copy(path: &Path, paged: PagedOptions, sharing: Sharing) -> R
     let place = path.display().to_string();
     let (lock, file) = lock_and_open(path, sharing)?;
     let bytes = whole_pages(path, &file)?;
-    Ok((map_copy(&file, bytes, paged, &place)?, Hold::Directory { _lock: Arc::new(lock) }))
+    Ok((map_copy(&file, bytes, paged, &place)?, Hold::Directory(Arc::new(lock))))
 }
 
 /// Locks the volume in directory `path`, and opens its segment. If the lock is shared, the file is open only
@@ -193,9 +196,15 @@ pub(super) fn segment_file(path: &Path, sharing: Sharing) -> Result<File> {
     host::open(&options, &segment).map_err(|error| host_error(&segment, "cannot be opened", &error))
 }
 
-/// Maps the segment of the volume in directory `path`.
-pub(super) fn map_segment(path: &Path, file: &File, paged: PagedOptions) -> Result<Medium> {
-    map(file, whole_pages(path, file)?, paged, &path.display().to_string())
+/// Maps the segment of the volume in directory `path`, which `lock` holds, after the writes of a killed owner
+/// have ended. If the volume is on a disk, its segment stays locked.
+pub(super) fn map_segment(path: &Path, file: &File, lock: &HostLock, paged: PagedOptions) -> Result<Medium> {
+    lock.hold_segment(path, file)?;
+    let medium = map(file, whole_pages(path, file)?, paged, &path.display().to_string())?;
+    if medium.kind() != MediumKind::Paged {
+        lock.release_segment();
+    }
+    Ok(medium)
 }
 
 /// Returns the size of a segment in bytes, without an incomplete last page.
@@ -223,7 +232,7 @@ mod tests {
     use super::super::lock::is_held;
     use super::*;
     use crate::Time;
-    use crate::volume::MediumChoice;
+    use crate::volume::{MediumChoice, Volume};
 
     /// Counts the calls to the host during which the volume has a segment. The volume must be locked then.
     struct SegmentIsLocked {
@@ -262,6 +271,32 @@ mod tests {
             assert!(matches!(made, Err(Error::NoSpace)));
             assert_eq!(observer.calls.get(), before.get() + 1, "the removal of the segment");
             assert!(path.exists() == is_there && !path.join(LOCK).exists() && !is_held(&path));
+        }
+    }
+
+    /// True if a descriptor has the lock of the segment: see [`HostLock::hold_segment`].
+    fn has_locked_segment(path: &Path) -> bool {
+        let segment = File::open(path.join(SEGMENT_FILE)).expect("there");
+        rustix::fs::flock(&segment, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err()
+    }
+
+    #[test]
+    fn open_volume_on_a_disk_has_locked_its_segment() {
+        let paged = PagedOptions::for_host();
+        for (medium, is_locked) in [(MediumChoice::Dram, false), (MediumChoice::Paged, true)] {
+            let parent = tempfile::tempdir().expect("a directory");
+            let path = parent.path().join("v");
+            let options = Options { medium, ..Options::random(Time::new(1, 0)).expect("random") };
+            let volume = Volume::create(&path, Some(2 << 20), &options).expect("room");
+            assert_eq!(has_locked_segment(&path), is_locked, "{medium:?}, created");
+            volume.close().expect("sound");
+            assert!(!has_locked_segment(&path), "{medium:?}, closed");
+            let (volume, _) = Volume::open(&path, paged).expect("a volume");
+            assert_eq!(has_locked_segment(&path), is_locked, "{medium:?}, opened");
+            let (volume, _) = volume.resize(&path, Some(4 << 20), paged).expect("room");
+            assert_eq!(has_locked_segment(&path), is_locked, "{medium:?}, resized");
+            drop(volume);
+            assert!(!has_locked_segment(&path), "{medium:?}, dropped");
         }
     }
 }

@@ -12,12 +12,20 @@
 //! same time, the reader sees the lock file, or the owner sees the lock of the segment. Record locks and
 //! locks of flock(2) do not exclude each other. A forked child inherits a lock of flock(2). This lock lasts
 //! until the reader unlocks it, or until the reader and the child have ended.
+//!
+//! The owner of a volume on a disk also locks the segment, by an exclusive lock of flock(2). A process that is
+//! killed may leave writes of its ring (io_uring) that the kernel is still making after the record lock has
+//! ended. Such a write could destroy a record or a page that the next owner has just written. The kernel keeps
+//! the descriptor of these writes open until the last of them has ended, and so the lock of the segment. The
+//! next owner waits for this lock before it reads the segment.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use eyrie_medium::host;
 use eyrie_medium::sync::unpoisoned;
@@ -32,9 +40,7 @@ pub(super) const LOCK: &str = "lock";
 
 /// Keeps other owners away from a volume until this value is dropped.
 pub(crate) enum Hold {
-    Directory {
-        _lock: Arc<HostLock>,
-    },
+    Directory(Arc<HostLock>),
     /// The locked device itself.
     Device(File),
 }
@@ -65,6 +71,8 @@ struct HeldLock {
     owners: usize,
     /// The locked file, whose close releases the lock: the lock file, or the segment.
     file: File,
+    /// The segment that the owner of a volume on a disk has locked: see [`HostLock::hold_segment`].
+    segment: Option<File>,
 }
 
 static HELD: Mutex<Vec<HeldLock>> = Mutex::new(Vec::new());
@@ -75,6 +83,11 @@ const READS: &str = ", which has it open read-only";
 /// Number of attempts to lock. The holder may end between the refusal of the lock and the query of the
 /// holder's id. The next attempt then succeeds, unless another process has taken the lock meanwhile.
 const TRIES: u32 = 8;
+/// Maximum time that an owner waits for the writes of a killed owner. A disk usually ends them within
+/// milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Length of one sleep of an owner that waits.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The lock of a volume's directory, exclusive or shared. The drop of the last value for a directory releases
 /// the lock.
@@ -104,7 +117,7 @@ impl HostLock {
         if sharing == Sharing::Shared && opened.as_ref().is_err_and(is_missing) {
             match lock_segment(path).map_err(|error| failed("cannot be locked", error))? {
                 SegmentLock::Held(segment) => {
-                    table.push(HeldLock { directory, sharing, owners: 1, file: segment });
+                    table.push(HeldLock { directory, sharing, owners: 1, file: segment, segment: None });
                     return Ok(HostLock(directory));
                 }
                 SegmentLock::InUse => {
@@ -127,7 +140,10 @@ impl HostLock {
                         let what = format!("in use by another process{READS}");
                         return Err(Error::volume(&place, what, Errno::BUSY));
                     }
-                    table.push(HeldLock { directory, sharing, owners: 1, file });
+                    if sharing == Sharing::Exclusive {
+                        unlock_inherited(&table, directory);
+                    }
+                    table.push(HeldLock { directory, sharing, owners: 1, file, segment: None });
                     return Ok(HostLock(directory));
                 }
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {}
@@ -140,6 +156,53 @@ impl HostLock {
         }
         Err(Error::volume(&place, "in use by another process", Errno::BUSY))
     }
+
+    /// Locks the segment of the volume in directory `path` by flock(2). If a killed owner has left writes,
+    /// waits until they have ended. The caller owns the volume. The caller makes all writes through
+    /// `segment` or through duplicates of this descriptor, which have the same lock.
+    pub(super) fn hold_segment(&self, path: &Path, segment: &File) -> Result<()> {
+        // After a resize, the owner opens the segment once more.
+        self.release_segment();
+        let failed = |error: io::Error| {
+            Error::volume(&path.display().to_string(), error.to_string(), errno_of(&error))
+        };
+        let last = Instant::now() + PATIENCE;
+        while !try_flock(segment, FlockOperation::NonBlockingLockExclusive).map_err(failed)? {
+            if Instant::now() >= last {
+                let place = path.display().to_string();
+                return Err(Error::volume(&place, "in use by another process", Errno::BUSY));
+            }
+            sleep(PAUSE);
+        }
+        let segment = host::try_clone(segment).map_err(failed)?;
+        self.set_segment(Some(segment));
+        Ok(())
+    }
+
+    /// Ends the lock of [`HostLock::hold_segment`], if there is one.
+    pub(super) fn release_segment(&self) {
+        // A close alone does not end the lock while a forked child has a copy of the descriptor.
+        if let Some(segment) = self.set_segment(None) {
+            unlock(&segment);
+        }
+    }
+
+    /// Changes the locked segment in the table. Returns the previous one.
+    fn set_segment(&self, segment: Option<File>) -> Option<File> {
+        let mut table = unpoisoned(HELD.lock());
+        let held = table.iter_mut().find(|held| held.directory == self.0)?;
+        std::mem::replace(&mut held.segment, segment)
+    }
+}
+
+/// Ends the lock of a segment that this process has inherited from the previous owner, its parent. Otherwise a
+/// child that opens the volume itself would wait for its own copy of the parent's descriptor.
+fn unlock_inherited(table: &[HeldLock], directory: HeldDirectory) {
+    let is_inherited = |held: &&HeldLock| {
+        let HeldDirectory { device, inode, process } = held.directory;
+        (device, inode) == (directory.device, directory.inode) && process != directory.process
+    };
+    table.iter().filter(is_inherited).filter_map(|held| held.segment.as_ref()).for_each(unlock);
 }
 
 /// Opens the lock file of the volume in directory `path`, for a lock of this kind. An owner makes the file if
@@ -178,9 +241,11 @@ fn lock_segment(path: &Path) -> io::Result<SegmentLock> {
 fn segment_has_readers(path: &Path) -> io::Result<bool> {
     match open(&path.join(SEGMENT_FILE), false) {
         Ok(segment) => {
-            let is_free = try_flock(&segment, FlockOperation::NonBlockingLockExclusive)?;
+            // A lock that excludes a shared lock belongs to no reader: see `HostLock::hold_segment`.
+            let has_readers = try_flock(&segment, FlockOperation::NonBlockingLockShared)?
+                && !try_flock(&segment, FlockOperation::NonBlockingLockExclusive)?;
             unlock(&segment);
-            Ok(!is_free)
+            Ok(has_readers)
         }
         // A volume that is being made has no segment yet.
         Err(error) if is_missing(&error) => Ok(false),
@@ -255,6 +320,7 @@ impl Drop for HostLock {
                 // This call ends a lock of flock(2). A record lock ends when `held` is dropped, which closes
                 // the file.
                 unlock(&held.file);
+                held.segment.iter().for_each(unlock);
             }
         }
     }
@@ -262,7 +328,12 @@ impl Drop for HostLock {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::process::Command;
+    use std::rc::Rc;
+
+    use eyrie_medium::host::HostObserver;
+    use eyrie_medium::{Caller, SiteKind};
 
     use super::*;
 
@@ -383,11 +454,67 @@ mod tests {
         let mut table = unpoisoned(HELD.lock());
         let held = table.iter().find(|held| held.directory == lock.0).expect("locked");
         let file = held.file.try_clone().expect("a file");
-        let inherited = HeldLock { directory: parent, sharing: Sharing::Exclusive, owners: 1, file };
+        let sharing = Sharing::Exclusive;
+        let inherited = HeldLock { directory: parent, sharing, owners: 1, file, segment: None };
         table.push(inherited);
         drop(table);
         drop(HostLock(parent));
         assert!(refusal(path, Sharing::Shared).contains("in use"));
         assert!(refusals_in_child(path).iter().all(|result| result.contains("in use")));
+    }
+
+    /// The descriptor of writes that a killed owner has left. The writes end before the third call to the
+    /// host.
+    struct LateWrites {
+        segment: File,
+        calls: Cell<u32>,
+    }
+
+    impl HostObserver for LateWrites {
+        fn before_call(&self, _: SiteKind, _: Caller) -> std::result::Result<(), rustix::io::Errno> {
+            self.calls.set(self.calls.get() + 1);
+            if self.calls.get() == 3 {
+                unlock(&self.segment);
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn owner_waits_for_writes_of_a_killed_owner() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        fs::write(path.join(SEGMENT_FILE), "").expect("room");
+        let open = || File::open(path.join(SEGMENT_FILE)).expect("there");
+        let is_free =
+            |file: &File| try_flock(file, FlockOperation::NonBlockingLockExclusive).expect("locks work");
+        let late = Rc::new(LateWrites { segment: open(), calls: Cell::new(0) });
+        assert!(is_free(&late.segment));
+        let lock = HostLock::acquire(path, Sharing::Exclusive).expect("no reader has the segment");
+        let observer = Rc::clone(&late) as Rc<dyn HostObserver>;
+        let held = host::observed_by(observer, || lock.hold_segment(path, &open()));
+        held.expect("the writes have ended");
+        assert_eq!(late.calls.get(), 4, "three attempts and a copy of the descriptor");
+        assert!(!is_free(&late.segment), "the next owner has the lock");
+        drop(lock);
+        assert!(is_free(&late.segment));
+    }
+
+    #[test]
+    fn child_ends_the_lock_of_a_segment_that_it_inherits() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        fs::write(path.join(SEGMENT_FILE), "").expect("room");
+        let open = || File::open(path.join(SEGMENT_FILE)).expect("there");
+        let lock = HostLock::acquire(path, Sharing::Exclusive).expect("free");
+        lock.hold_segment(path, &open()).expect("free");
+        // This is the state in a forked child whose parent has ended: the table has the lock of the parent.
+        let mut table = unpoisoned(HELD.lock());
+        let held = table.iter_mut().find(|held| held.directory == lock.0).expect("locked");
+        held.directory.process = Pid::from_raw(1).expect("a process");
+        drop(table);
+        std::mem::forget(lock);
+        let lock = HostLock::acquire(path, Sharing::Exclusive).expect("the parent has ended");
+        lock.hold_segment(path, &open()).expect("the child does not wait for itself");
     }
 }

@@ -7,11 +7,12 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use eyrie_medium::{Blocks, Medium, MediumKind, PagedOptions, host};
 use zerocopy::IntoBytes;
 
-use super::lock::{Hold, Sharing};
+use super::lock::{Hold, HostLock, Sharing};
 use super::segment::{FirstPages, blocks, errno_of};
 use super::{device, directory};
 use crate::tables::layout::SUPERBLOCKS;
@@ -22,7 +23,8 @@ use crate::{Errno, Error, Result};
 pub(crate) struct ResizedSegment<'a> {
     path: &'a Path,
     file: File,
-    is_device: bool,
+    /// The lock of the volume in a directory; `None` on a device.
+    lock: Option<Arc<HostLock>>,
     paged: PagedOptions,
     checksums: bool,
 }
@@ -32,15 +34,17 @@ impl<'a> ResizedSegment<'a> {
     /// is true if the pages of the volume have checksums.
     pub(crate) fn of(
         path: &'a Path,
-        hold: Option<&Hold>,
+        hold: &Hold,
         paged: PagedOptions,
         checksums: bool,
     ) -> Result<ResizedSegment<'a>> {
-        let (is_device, file) = match hold {
-            Some(Hold::Device(file)) => (true, device::duplicate_locked(file, path)?),
-            _ => (false, directory::segment_file(path, Sharing::Exclusive)?),
+        let (lock, file) = match hold {
+            Hold::Device(file) => (None, device::duplicate_locked(file, path)?),
+            Hold::Directory(lock) => {
+                (Some(Arc::clone(lock)), directory::segment_file(path, Sharing::Exclusive)?)
+            }
         };
-        Ok(ResizedSegment { path, file, is_device, paged, checksums })
+        Ok(ResizedSegment { path, file, lock, paged, checksums })
     }
 
     /// Returns the path of the volume, for messages.
@@ -50,7 +54,7 @@ impl<'a> ResizedSegment<'a> {
 
     /// Returns the size of the largest volume that fits on the device; `None` for a file.
     pub(crate) fn device_room(&self) -> Result<Option<u64>> {
-        if self.is_device {
+        if self.lock.is_none() {
             device::room(&self.file, self.checksums, &self.place()).map(Some)
         } else {
             Ok(None)
@@ -65,7 +69,7 @@ impl<'a> ResizedSegment<'a> {
         bytes: u64,
         step: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        if self.is_device {
+        if self.lock.is_none() {
             return self.resize_device(bytes, step);
         }
         self.resize_file(kind, bytes)?;
@@ -74,10 +78,10 @@ impl<'a> ResizedSegment<'a> {
 
     /// Maps the segment again.
     pub(crate) fn map(&self) -> Result<Medium> {
-        if self.is_device {
-            return device::open_volume(&self.file, self.paged, &self.place());
+        match &self.lock {
+            None => device::open_volume(&self.file, self.paged, &self.place()),
+            Some(lock) => directory::map_segment(self.path, &self.file, lock, self.paged),
         }
-        directory::map_segment(self.path, &self.file, self.paged)
     }
 
     /// Gives the file of a volume room for exactly `bytes` on its medium. Callers have unmapped the volume.

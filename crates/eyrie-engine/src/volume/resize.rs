@@ -62,7 +62,8 @@ impl Volume {
         paged: PagedOptions,
         step: &mut dyn FnMut() -> Result<()>,
     ) -> Result<(Volume, Opened)> {
-        let segment = ResizedSegment::of(path, self.hold.as_ref(), paged, self.medium().has_checksums())?;
+        let hold = self.hold.as_ref().ok_or(Error::Invalid("a resize of a volume without a place"))?;
+        let segment = ResizedSegment::of(path, hold, paged, self.medium().has_checksums())?;
         let geometry = self.new_geometry(&segment, bytes).inspect_err(|_| {
             // A failed save is ignored, because the caller needs the first error.
             let _ = self.save();
