@@ -108,7 +108,7 @@ pub fn create_from(path: &Path, image: &[u8]) -> Result<()> {
 /// Makes the directory of a volume, its lock file, and its empty segment. Returns the segment and the held
 /// lock.
 fn make_files(path: &Path, undo: &mut UndoList) -> Result<(File, Arc<HostLock>)> {
-    make_directory(path, undo)?;
+    let is_new = make_directory(path, undo)?;
     let lock_path = path.join(LOCK);
     let mut private = OpenOptions::new();
     private.read(true).write(true).create_new(true).mode(0o600);
@@ -116,6 +116,11 @@ fn make_files(path: &Path, undo: &mut UndoList) -> Result<(File, Arc<HostLock>)>
     undo.changes.push(HostChange::File(lock_path));
     let lock = Arc::new(HostLock::acquire(path, Sharing::Exclusive)?);
     undo.lock = Some(Arc::clone(&lock));
+    if !is_new {
+        // The mode changes after the lock file is made, and is restored before that file is removed. So a
+        // creation that fails does not change the directory of another process that makes its volume here.
+        make_private(path, undo)?;
+    }
     let segment = path.join(SEGMENT_FILE);
     let file =
         host::open(&private, &segment).map_err(|error| host_error(&segment, "cannot be created", &error))?;
@@ -123,11 +128,12 @@ fn make_files(path: &Path, undo: &mut UndoList) -> Result<(File, Arc<HostLock>)>
     Ok((file, lock))
 }
 
-fn make_directory(path: &Path, undo: &mut UndoList) -> Result<()> {
+/// Makes a private directory, or finds an empty one. Returns true if the directory is new.
+fn make_directory(path: &Path, undo: &mut UndoList) -> Result<bool> {
     match host::call(|| fs::DirBuilder::new().mode(0o700).create(path)) {
         Ok(()) => {
             undo.changes.push(HostChange::Directory(path.to_path_buf()));
-            return Ok(());
+            return Ok(true);
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(host_error(path, "cannot be created", &error)),
@@ -139,10 +145,14 @@ fn make_directory(path: &Path, undo: &mut UndoList) -> Result<()> {
         let what = "exists already and is not empty; name a new directory, or remove it first";
         return Err(Error::volume(&path.display().to_string(), what, Errno::EXIST));
     }
+    Ok(false)
+}
+
+/// Makes a directory private, because an access to the host's files bypasses the permissions inside the
+/// volume.
+fn make_private(path: &Path, undo: &mut UndoList) -> Result<()> {
     let failed = |error| host_error(path, "cannot be made private (mode 0700)", &error);
     let before = host::metadata(path).map_err(failed)?.permissions();
-    // The directory becomes private, because an access to the host's files bypasses the permissions inside
-    // the volume.
     host::call(|| fs::set_permissions(path, fs::Permissions::from_mode(0o700))).map_err(failed)?;
     undo.changes.push(HostChange::Mode(path.to_path_buf(), before));
     Ok(())
@@ -298,5 +308,52 @@ mod tests {
             drop(volume);
             assert!(!has_locked_segment(&path), "{medium:?}, dropped");
         }
+    }
+
+    /// Another process, which makes its volume in the same directory just before one of the calls to the
+    /// host.
+    struct OtherCreator {
+        path: PathBuf,
+        at: u32,
+        calls: Cell<u32>,
+        is_first: Cell<bool>,
+    }
+
+    impl HostObserver for OtherCreator {
+        fn before_call(&self, _: SiteKind, _: Caller) -> std::result::Result<(), rustix::io::Errno> {
+            self.calls.set(self.calls.get() + 1);
+            if self.calls.get() == self.at && File::create_new(self.path.join(LOCK)).is_ok() {
+                fs::set_permissions(&self.path, fs::Permissions::from_mode(0o700)).expect("mine");
+                self.is_first.set(true);
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn second_creator_leaves_the_directory_of_the_first_private() {
+        let options =
+            Options { medium: MediumChoice::Dram, ..Options::random(Time::new(1, 0)).expect("random") };
+        let mut first = 0;
+        for at in 1..8 {
+            let parent = tempfile::tempdir().expect("a directory");
+            let path = parent.path().join("v");
+            fs::DirBuilder::new().mode(0o755).create(&path).expect("room");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("mine");
+            let other =
+                OtherCreator { path: path.clone(), at, calls: Cell::new(0), is_first: Cell::new(false) };
+            let other = Rc::new(other);
+            let made = host::observed_by(Rc::clone(&other) as Rc<dyn HostObserver>, || {
+                create(&path, Some(1 << 20), &options, |_, _| Ok(()))
+            });
+            assert_eq!(made.is_err(), other.is_first.get(), "call {at}: {made:?}");
+            if other.is_first.get() {
+                first += 1;
+                assert_eq!(made.expect_err("the other one is first").errno(), Errno::EXIST);
+                let mode = fs::metadata(&path).expect("there").permissions().mode();
+                assert_eq!(mode & 0o777, 0o700, "call {at}");
+            }
+        }
+        assert!(first >= 4, "{first}");
     }
 }
