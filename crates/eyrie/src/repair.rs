@@ -1,17 +1,18 @@
 //! Checks and repairs volumes. A check does not change the volume. A repair builds a sound volume from the
 //! readable parts of a damaged one.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 use eyrie_engine::salvage::{self, Salvaged};
 use eyrie_engine::scm::Scm;
-use eyrie_engine::volume::{MediumChoice, Options};
+use eyrie_engine::volume::{MediumChoice, Options, segment_path};
 use eyrie_engine::{Engine, Time, check};
 use eyrie_medium::{Addr, PAGE_SIZE, PagedOptions};
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
 
 use crate::stamps::coarse_time;
 use crate::{Errno, Error, Result};
@@ -123,7 +124,8 @@ impl Repair {
 
     /// Builds a sound volume from the readable parts of the volume at `path`. Returns `None` if a check finds
     /// no damage. Without [`Repair::into`], the new volume takes the name of the damaged one after a check
-    /// finds no damage in the new volume. If the repair fails before the new volume has that name, the
+    /// finds no damage in the new volume. Its files then also have the owners and the permission bits of the
+    /// files of the damaged one, if the host lets this process set them. If the repair fails before the new volume has that name, the
     /// damaged volume is unchanged. If the host refuses a rename, the repair takes back the earlier renames.
     /// If the host refuses to undo them, or cannot make the renames durable, the damaged volume is left at
     /// `path` with `.damaged` or `.repairing` added. [`Repaired::losses`] lists the missing objects and
@@ -161,6 +163,7 @@ impl Repair {
         let salvaged = build(&source, &made, medium, paged)?;
         let has_logs = eyrie_engine::volume::has_unapplied_entries(path);
         if self.into.is_none() {
+            keep_owners(path, &made);
             let swapped = swap(path, &made, &kept);
             swapped.map_err(|error| of_host(path, &error))?;
         }
@@ -335,6 +338,36 @@ fn fill(source: &eyrie_engine::Volume, engine: Scm, place: &Path) -> Result<Salv
     Ok(salvaged)
 }
 
+/// Gives the files of the new volume at `made` the owners and the permission bits of the files of the old one,
+/// so that everybody who could open the old volume can open the new one. A failure is ignored: only root can
+/// give a file to another user.
+fn keep_owners(old: &Path, made: &Path) {
+    // The paths may lead through a directory of another user. Therefore no symbolic link is followed, and the
+    // directory stays private until its files are done.
+    let open = |directory: &dyn AsFd, name: &Path, flags: OFlags| {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(directory.as_fd(), name, flags, Mode::empty()).map(File::from)
+    };
+    let Ok(directory) = open(&CWD, made, OFlags::DIRECTORY) else { return };
+    for entry in fs::read_dir(made).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if let Ok(file) = open(&directory, Path::new(&name), OFlags::empty()) {
+            // A copy of a volume may lack the lock file.
+            let found = fs::symlink_metadata(old.join(&name));
+            keep_owner(found.or_else(|_| fs::symlink_metadata(segment_path(old))), &file);
+        }
+    }
+    keep_owner(fs::symlink_metadata(old), &directory);
+}
+
+/// Gives a file the owner, the group and the permission bits that were found at another file.
+fn keep_owner(found: io::Result<fs::Metadata>, file: &File) {
+    let _ = found.and_then(|found| {
+        fchown(file, Some(found.uid()), Some(found.gid()))?;
+        file.set_permissions(found.permissions())
+    });
+}
+
 /// Gives the volume at `made` the name `path`, and the old volume the name `kept`. If the host can exchange
 /// names in one call, a crash at any time leaves a whole volume at `path`. Otherwise a crash between the two
 /// renames leaves the old volume at `kept`, the new one at `made`, and none at `path`. If the host refuses a
@@ -362,14 +395,44 @@ fn swap(path: &Path, made: &Path, kept: &Path) -> io::Result<()> {
         Err(errno) => return Err(undone(Ok(()), errno.into())),
     }
     match path.parent() {
-        Some(parent) => fs::File::open(parent)?.sync_all(),
+        Some(parent) => File::open(parent)?.sync_all(),
         None => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
     use super::*;
+    use crate::Volume;
+
+    #[test]
+    fn repaired_volume_keeps_owners_and_permission_bits() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("vol");
+        let options = Volume::options().size(2 << 20).medium(MediumChoice::Paged);
+        options.create(&path).expect("room").close().expect("sound");
+        let is_root = rustix::process::geteuid().is_root();
+        let files = [(path.clone(), 0o770), (segment_path(&path), 0o660), (path.join("lock"), 0o640)];
+        for (file, mode) in &files {
+            if is_root {
+                chown(file, Some(4711), Some(4712)).expect("root may do this");
+            }
+            fs::set_permissions(file, fs::Permissions::from_mode(*mode)).expect("mine");
+        }
+        // Without its last page, the volume has no journal.
+        let segment = File::options().write(true).open(segment_path(&path)).expect("there");
+        segment.set_len(segment.metadata().expect("there").len() - PAGE_SIZE).expect("shorter");
+        drop(segment);
+        Repair::new().run(&path).expect("room").expect("the journal is gone");
+        for (file, mode) in files {
+            let found = fs::metadata(&file).expect("there");
+            assert_eq!(found.mode() & 0o7777, mode, "{}", file.display());
+            assert!(!is_root || (found.uid(), found.gid()) == (4711, 4712), "{}", file.display());
+        }
+        Volume::open(&path).expect("a volume").close().expect("sound");
+    }
 
     #[test]
     fn attempts_stop_at_the_largest_volume() {
