@@ -257,6 +257,30 @@ fn larger(bytes: u64) -> Option<u64> {
     (bytes < Addr::MAX_OFFSET).then(|| more.min(Addr::MAX_OFFSET))
 }
 
+/// The directory in which a volume is made.
+struct NewPlace<'a> {
+    path: &'a Path,
+    /// The permissions of the directory, if it was there before.
+    before: Option<fs::Permissions>,
+}
+
+impl<'a> NewPlace<'a> {
+    fn new(path: &'a Path) -> NewPlace<'a> {
+        let found = fs::metadata(path).ok().filter(fs::Metadata::is_dir);
+        NewPlace { path, before: found.map(|found| found.permissions()) }
+    }
+
+    /// Removes the volume that was made in the directory. A directory that was there before stays: it may be
+    /// a mount point, or lie in a directory that this process may not change.
+    fn clear(&self) -> io::Result<()> {
+        let Some(before) = &self.before else { return fs::remove_dir_all(self.path) };
+        for entry in fs::read_dir(self.path)? {
+            fs::remove_file(entry?.path())?;
+        }
+        fs::set_permissions(self.path, before.clone())
+    }
+}
+
 /// Makes a sound volume at `place` from the readable parts of `source`. After an error, removes the volume
 /// that this function has made.
 fn build(
@@ -267,6 +291,7 @@ fn build(
 ) -> Result<Salvaged> {
     // The size that the damaged volume states may be less than the size of the smallest volume.
     let mut bytes = source.geometry().volume_bytes().max(MIN_BYTES);
+    let new = NewPlace::new(place);
     for attempt in 1..=TRIES {
         let next = larger(bytes).filter(|_| attempt < TRIES);
         let engine = make(source, place, bytes, medium, paged)?;
@@ -278,10 +303,10 @@ fn build(
             Ok(salvaged) if !salvaged.is_full && next.is_none() => return Ok(salvaged),
             // The new volume was too small. Copies are made in another order than the originals and may need
             // more space, and bytes that two objects share are copied twice.
-            Ok(_) => fs::remove_dir_all(place).map_err(|error| of_host(place, &error))?,
+            Ok(_) => new.clear().map_err(|error| of_host(place, &error))?,
             Err(error) => {
                 // The call reports the error of the attempt, and ignores an error of this removal.
-                let _ = fs::remove_dir_all(place);
+                let _ = new.clear();
                 return Err(error);
             }
         }
@@ -432,6 +457,27 @@ mod tests {
             assert!(!is_root || (found.uid(), found.gid()) == (4711, 4712), "{}", file.display());
         }
         Volume::open(&path).expect("a volume").close().expect("sound");
+    }
+
+    #[test]
+    fn failed_attempt_leaves_the_directory_that_was_there() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("new");
+        for is_there in [true, false] {
+            if is_there {
+                fs::create_dir(&path).expect("room");
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).expect("mine");
+            }
+            let before = fs::metadata(&path).ok().map(|found| (found.ino(), found.mode()));
+            let new = NewPlace::new(&path);
+            Volume::create(&path, 2 << 20).expect("room").close().expect("sound");
+            new.clear().expect("mine");
+            let after = fs::metadata(&path).ok().map(|found| (found.ino(), found.mode()));
+            assert_eq!((after, before.is_some()), (before, is_there));
+            if is_there {
+                fs::remove_dir(&path).expect("the directory is empty");
+            }
+        }
     }
 
     #[test]
