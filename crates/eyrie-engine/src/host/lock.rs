@@ -32,7 +32,7 @@ use eyrie_medium::sync::unpoisoned;
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::process::{Flock, FlockType, Pid, fcntl_getlk, getpid};
 
-use super::segment::{SEGMENT_FILE, errno_of};
+use super::segment::{SEGMENT_FILE, errno_of, host_error};
 use crate::{Errno, Error, Result};
 
 /// Name of the file in a volume's directory that is locked.
@@ -163,9 +163,7 @@ impl HostLock {
     pub(super) fn hold_segment(&self, path: &Path, segment: &File) -> Result<()> {
         // After a resize, the owner opens the segment once more.
         self.release_segment();
-        let failed = |error: io::Error| {
-            Error::volume(&path.display().to_string(), error.to_string(), errno_of(&error))
-        };
+        let failed = |error: io::Error| host_error(path, "cannot be locked", &error);
         let last = Instant::now() + PATIENCE;
         while !try_flock(segment, FlockOperation::NonBlockingLockExclusive).map_err(failed)? {
             if Instant::now() >= last {
