@@ -188,7 +188,10 @@ fn lock_and_open(path: &Path, sharing: Sharing) -> Result<(HostLock, File)> {
             return Err(Error::volume(&place, "not an Eyrie volume (segment-0000 is no file)", Errno::INVAL));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::volume(&place, "not an Eyrie volume (it has no segment-0000)", Errno::INVAL));
+            let missing =
+                || Error::volume(&place, "not an Eyrie volume (it has no segment-0000)", Errno::INVAL);
+            // A process that makes a volume locks the directory before it makes the segment.
+            return Err(HostLock::refusal(path).unwrap_or_else(missing));
         }
         Err(error) => return Err(host_error(&segment, "cannot be opened", &error)),
     }
@@ -355,5 +358,20 @@ mod tests {
             }
         }
         assert!(first >= 4, "{first}");
+    }
+
+    #[test]
+    fn volume_that_is_being_made_is_in_use() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        let refusal = || open(path, PagedOptions::for_host()).err().expect("no segment");
+        assert_eq!(refusal().errno(), Errno::INVAL);
+        // The creation of a volume makes and locks the lock file before it makes the segment.
+        let lock = HostLock::acquire(path, Sharing::Exclusive).expect("free");
+        let refused = refusal();
+        assert_eq!(refused.errno(), Errno::BUSY);
+        assert!(refused.to_string().contains(&format!("in use by process {}", std::process::id())));
+        drop(lock);
+        assert_eq!(refusal().errno(), Errno::INVAL);
     }
 }

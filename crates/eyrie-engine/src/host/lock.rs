@@ -149,12 +149,25 @@ impl HostLock {
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => {}
                 Err(errno) => return Err(failed("cannot be locked", errno.into())),
             }
-            if let Ok(Some(Flock { pid: Some(pid), typ, .. })) = fcntl_getlk(&file, &Flock::from(kind)) {
-                let theirs = if typ == FlockType::ReadLock { Sharing::Shared } else { Sharing::Exclusive };
-                return Err(in_use(&place, pid, theirs));
+            if let Some(refusal) = refusal_of_record_lock(&place, &file, kind) {
+                return Err(refusal);
             }
         }
         Err(Error::volume(&place, "in use by another process", Errno::BUSY))
+    }
+
+    /// Returns the error that names the holder of directory `path`, if somebody holds it. Takes no lock.
+    pub(super) fn refusal(path: &Path) -> Option<Error> {
+        let place = path.display().to_string();
+        let found = host::metadata(path).ok()?;
+        let directory = HeldDirectory { device: found.dev(), inode: found.ino(), process: getpid() };
+        let table = unpoisoned(HELD.lock());
+        // As in `acquire`, the table is checked before the file is opened.
+        if let Some(held) = table.iter().find(|held| held.directory == directory) {
+            return Some(in_use(&place, directory.process, held.sharing));
+        }
+        let file = open_lock(path, Sharing::Shared).ok()?;
+        refusal_of_record_lock(&place, &file, FlockType::WriteLock)
     }
 
     /// Locks the segment of the volume in directory `path` by flock(2). If a killed owner has left writes,
@@ -201,6 +214,16 @@ fn unlock_inherited(table: &[HeldLock], directory: HeldDirectory) {
         (device, inode) == (directory.device, directory.inode) && process != directory.process
     };
     table.iter().filter(is_inherited).filter_map(|held| held.segment.as_ref()).for_each(unlock);
+}
+
+/// Returns the error that names the process with a record lock on a lock file that conflicts with a lock of
+/// this kind, if there is such a process.
+fn refusal_of_record_lock(place: &str, file: &File, kind: FlockType) -> Option<Error> {
+    let Ok(Some(Flock { pid: Some(pid), typ, .. })) = fcntl_getlk(file, &Flock::from(kind)) else {
+        return None;
+    };
+    let theirs = if typ == FlockType::ReadLock { Sharing::Shared } else { Sharing::Exclusive };
+    Some(in_use(place, pid, theirs))
 }
 
 /// Opens the lock file of the volume in directory `path`, for a lock of this kind. An owner makes the file if
