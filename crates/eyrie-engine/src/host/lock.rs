@@ -21,7 +21,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
@@ -159,7 +159,7 @@ impl HostLock {
     /// Returns the error that names the holder of directory `path`, if somebody holds it. Takes no lock.
     pub(super) fn refusal(path: &Path) -> Option<Error> {
         let place = path.display().to_string();
-        let found = host::metadata(path).ok()?;
+        let found = fs::metadata(path).ok()?;
         let directory = HeldDirectory { device: found.dev(), inode: found.ino(), process: getpid() };
         let table = unpoisoned(HELD.lock());
         // As in `acquire`, the table is checked before the file is opened.
@@ -229,7 +229,28 @@ fn refusal_of_record_lock(place: &str, file: &File, kind: FlockType) -> Option<E
 /// Opens the lock file of the volume in directory `path`, for a lock of this kind. An owner makes the file if
 /// it is missing, for example in a copy of a volume.
 fn open_lock(path: &Path, sharing: Sharing) -> io::Result<File> {
-    open(&path.join(LOCK), sharing == Sharing::Exclusive)
+    let (lock, writes) = (path.join(LOCK), sharing == Sharing::Exclusive);
+    match open(&lock, writes) {
+        Err(error) if writes && is_missing(&error) => make_lock(path, &lock),
+        opened => opened,
+    }
+}
+
+/// Makes the missing lock file of the volume in directory `path`. The file belongs to the owner of the
+/// directory, who may open the volume next. This matters if root opens the volume of another user.
+fn make_lock(path: &Path, lock: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    match host::open(&options, lock) {
+        // Another process has just made the file.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open(lock, true),
+        Err(error) => Err(error),
+        Ok(file) => {
+            // A failure is ignored: a process that may not change the owner of a file owns the directory.
+            let _ = fs::metadata(path).and_then(|found| fchown(&file, Some(found.uid()), Some(found.gid())));
+            Ok(file)
+        }
+    }
 }
 
 /// The result of a reader's attempt to lock the segment.
@@ -291,12 +312,11 @@ fn unlock(file: &File) {
     let _ = flock(file, FlockOperation::Unlock);
 }
 
-/// Opens a file of a volume for reading. With `for_writing`, opens the file for writing too, and makes a
-/// missing file.
+/// Opens a file of a volume for reading. With `for_writing`, opens the file for writing, too.
 #[track_caller]
 fn open(path: &Path, for_writing: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(for_writing).create(for_writing).truncate(false).mode(0o600);
+    options.read(true).write(for_writing);
     options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
     host::open(&options, path)
 }
@@ -537,5 +557,19 @@ mod tests {
         std::mem::forget(lock);
         let lock = HostLock::acquire(path, Sharing::Exclusive).expect("the parent has ended");
         lock.hold_segment(path, &open()).expect("the child does not wait for itself");
+    }
+
+    #[test]
+    fn lock_file_that_root_makes_belongs_to_the_owner_of_the_volume() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("not run: only root can give files to other users");
+            return;
+        }
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path();
+        std::os::unix::fs::chown(path, Some(4711), Some(4712)).expect("root may do this");
+        drop(HostLock::acquire(path, Sharing::Exclusive).expect("free"));
+        let found = fs::metadata(path.join(LOCK)).expect("the owner has made it");
+        assert_eq!((found.uid(), found.gid(), found.mode() & 0o777), (4711, 4712, 0o600));
     }
 }
