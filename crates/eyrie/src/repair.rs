@@ -125,11 +125,11 @@ impl Repair {
     /// Builds a sound volume from the readable parts of the volume at `path`. Returns `None` if a check finds
     /// no damage. Without [`Repair::into`], the new volume takes the name of the damaged one after a check
     /// finds no damage in the new volume. Its files then also have the owners and the permission bits of the
-    /// files of the damaged one, if the host lets this process set them. If the repair fails before the new volume has that name, the
-    /// damaged volume is unchanged. If the host refuses a rename, the repair takes back the earlier renames.
-    /// If the host refuses to undo them, or cannot make the renames durable, the damaged volume is left at
-    /// `path` with `.damaged` or `.repairing` added. [`Repaired::losses`] lists the missing objects and
-    /// parts.
+    /// files of the damaged one, if the host lets this process set them. If the repair fails before the new
+    /// volume has that name, the damaged volume is unchanged. If the host refuses a rename, the repair takes
+    /// back the earlier renames. If the host refuses to undo them, or cannot make the renames durable, the
+    /// damaged volume is left at `path` with `.damaged` or `.repairing` added. [`Repaired::losses`] lists the
+    /// missing objects and parts.
     ///
     /// The repair first makes the new volume as large as the damaged one is now, and tries larger sizes if
     /// the copies need more room. So the new volume may have another
@@ -363,9 +363,9 @@ fn fill(source: &eyrie_engine::Volume, engine: Scm, place: &Path) -> Result<Salv
     Ok(salvaged)
 }
 
-/// Gives the files of the new volume at `made` the owners and the permission bits of the files of the old one,
-/// so that everybody who could open the old volume can open the new one. A failure is ignored: only root can
-/// give a file to another user.
+/// Gives the files of the new volume at `made` the owners and the permission bits of the files of the old
+/// one, so that everybody who could open the old volume can open the new one. A failure is ignored: only root
+/// can give a file to another user.
 fn keep_owners(old: &Path, made: &Path) {
     // The paths may lead through a directory of another user. Therefore no symbolic link is followed, and the
     // directory stays private until its files are done.

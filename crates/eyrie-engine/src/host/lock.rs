@@ -13,11 +13,11 @@
 //! locks of flock(2) do not exclude each other. A forked child inherits a lock of flock(2). This lock lasts
 //! until the reader unlocks it, or until the reader and the child have ended.
 //!
-//! The owner of a volume on a disk also locks the segment, by an exclusive lock of flock(2). A process that is
-//! killed may leave writes of its ring (io_uring) that the kernel is still making after the record lock has
-//! ended. Such a write could destroy a record or a page that the next owner has just written. The kernel keeps
-//! the descriptor of these writes open until the last of them has ended, and so the lock of the segment. The
-//! next owner waits for this lock before it reads the segment.
+//! The owner of a volume on a disk also locks the segment, by an exclusive lock of flock(2). A process that
+//! is killed may leave writes of its ring (io_uring) that the kernel is still making after the record lock
+//! has ended. Such a write could destroy a record or a page that the next owner has just written. The kernel
+//! keeps the descriptor of these writes open until the last of them has ended, and so the lock of the
+//! segment. The next owner waits for this lock before it reads the segment.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -206,8 +206,8 @@ impl HostLock {
     }
 }
 
-/// Ends the lock of a segment that this process has inherited from the previous owner, its parent. Otherwise a
-/// child that opens the volume itself would wait for its own copy of the parent's descriptor.
+/// Ends the lock of a segment that this process has inherited from the previous owner, its parent. Otherwise
+/// a child that opens the volume itself would wait for its own copy of the parent's descriptor.
 fn unlock_inherited(table: &[HeldLock], directory: HeldDirectory) {
     let is_inherited = |held: &&HeldLock| {
         let HeldDirectory { device, inode, process } = held.directory;
