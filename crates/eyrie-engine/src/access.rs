@@ -237,8 +237,13 @@ pub fn chown(who: &Credentials, object: &Protection, uid: Option<u32>, gid: Opti
     if object.kind == Kind::Directory {
         return Ok(SetIds::Keep);
     }
-    let set_ids =
-        if who.has(Capabilities::FSETID) { SetIds::DropAsMember } else { dropped_by(who, object.gid) };
+    // If the call clears the set-user-id bit, Linux sets the mode again, as a `chmod` in the new group would.
+    let foreign = gid.filter(|&gid| object.mode & SET_UID != 0 && !who.in_group(gid));
+    let set_ids = if who.has(Capabilities::FSETID) {
+        SetIds::DropAsMember
+    } else {
+        dropped_by(who, foreign.unwrap_or(object.gid))
+    };
     let changes_mode = mode_after(object.mode, set_ids) != object.mode;
     if changes_mode && !who.owns(object) { Err(Error::NotPermitted) } else { Ok(set_ids) }
 }

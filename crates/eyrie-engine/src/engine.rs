@@ -13,7 +13,7 @@ pub use guards::StoredProtection;
 pub use reserved::with_reserved;
 
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
-use crate::quota::QuotaReport;
+use crate::quota::{QuotaId, QuotaReport};
 use crate::{Applied, Error, InodeFlags, Kind, Notice, ObjectId, Op, Owner, Result, Time, Version, Watcher};
 
 /// Returns the number of a new engine: see [`Engine::instance`].
@@ -435,6 +435,15 @@ pub trait Engine: Send + Sync {
     /// `Fault`.
     fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
         Ok(None)
+    }
+
+    /// Returns the usage and the limits of one account; `None` if the volume has no quotas. In
+    /// [`Scm`](crate::scm::Scm) the time does not depend on the number of accounts.
+    ///
+    /// # Errors
+    /// `Fault`.
+    fn quota(&self, id: QuotaId) -> Result<Option<QuotaReport>> {
+        Ok(self.quotas()?.and_then(|reports| reports.into_iter().find(|report| report.id == id)))
     }
 
     /// Makes recently freed storage available, except storage that a reader may still see. Returns true if a

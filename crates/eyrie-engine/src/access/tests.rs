@@ -88,6 +88,21 @@ fn set_id_bits_survive_as_on_linux() {
 }
 
 #[test]
+fn foreign_group_takes_both_set_id_bits() {
+    let who = user().with_capabilities(Capabilities::CHOWN);
+    for (mode, gid, owned) in [
+        (0o6745, Some(12), 0o745),
+        (0o6745, Some(11), 0o2745),
+        (0o6745, None, 0o2745),
+        (0o2745, Some(12), 0o2745),
+    ] {
+        let before = file(mode, 1, 10);
+        let set_ids = chown(&who, &before, None, gid).expect("allowed");
+        assert_eq!(mode_after(mode, set_ids), owned, "{mode:o} {gid:?}");
+    }
+}
+
+#[test]
 fn directories_keep_their_set_id_bits() {
     assert_eq!(chown(&user(), &dir(0o6777, 1, 10), None, None).ok(), Some(SetIds::Keep));
 }

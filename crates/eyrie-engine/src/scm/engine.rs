@@ -14,7 +14,7 @@ use super::write::Touch;
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use crate::notices::may_have_changed;
 use crate::object::header::Header;
-use crate::quota::QuotaReport;
+use crate::quota::{QuotaId, QuotaReport};
 use crate::{
     Applied, Attributes, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Owner, Result,
     SpaceUsage, StoredProtection, Version, Watcher,
@@ -163,11 +163,13 @@ impl Engine for Scm {
     }
 
     fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
-        if self.read_only && !self.has_quotas() {
-            // No Op is applied to a volume opened read-only, so only a report needs the counts.
-            self.sound(self.load_quotas())?;
-        }
+        self.count_for_report()?;
         self.sound(Ok(self.has_quotas().then(|| self.quota_reports())))
+    }
+
+    fn quota(&self, id: QuotaId) -> Result<Option<QuotaReport>> {
+        self.count_for_report()?;
+        self.sound(Ok(self.has_quotas().then(|| self.quota_report(id))))
     }
 
     fn reclaim(&self) -> bool {
@@ -269,6 +271,12 @@ impl Scm {
     #[inline(never)]
     fn apply_without_limits(&self, op: &Op<'_>) -> Result<Applied> {
         without_limits(|| self.apply(op))
+    }
+
+    /// Counts usage before a report about a volume that was opened read-only. No Op is applied to such a
+    /// volume, so only a report needs the counts.
+    fn count_for_report(&self) -> Result<()> {
+        if self.read_only && !self.has_quotas() { self.sound(self.load_quotas()) } else { Ok(()) }
     }
 
     /// Runs an Op whose user may exceed the limits of quotas.

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use eyrie_medium::Settled;
 use smallvec::SmallVec;
 
 use super::Scm;
@@ -11,7 +12,7 @@ use super::create::{Creation, Inserted};
 use super::locks::{EntryLock, LockedParent};
 use super::quotas::QuotaChange;
 use crate::extent::Class;
-use crate::notices::Notice;
+use crate::notices::{Notice, may_have_changed};
 use crate::object::collection::{self, Collection};
 use crate::object::header::{Header, HotChange};
 use crate::object::mfile::{self, FileTree};
@@ -121,11 +122,9 @@ impl Scm {
                 if let Some(existing) = existing {
                     let header = self.header(existing)?;
                     self.replace_value(&mut transaction, header, root, value)?;
-                    self.commit_charged(&mut transaction, header, &[], time)?;
-                    if self.notices.is_watched() {
-                        self.notices.add(&Notice::Object(existing));
-                    }
-                    return Ok(Applied::default());
+                    let committed = self.commit_charged(&mut transaction, header, &[], time);
+                    self.notify_of_values(&committed, [existing]);
+                    return committed.map(|_| Applied::default());
                 }
                 let inserted = self.insert_entry(&mut transaction, &mut parent, name, id, time)?;
                 if inserted == Inserted::NeedsDirectory {
@@ -264,20 +263,26 @@ impl Scm {
             }
         }
         let mut commit = || self.commit_entries(&mut transaction, time, &changes);
-        let settled = match quota {
-            Some(quota) => self.charging(quota, time, commit)?,
-            None => commit()?,
+        let committed = match quota {
+            Some(quota) => self.charging(quota, time, commit),
+            None => commit(),
         };
+        let replaced = ops.iter().zip(targets).filter_map(|(op, &existing)| match *op {
+            Op::Put { id, .. } => Some((id, existing?)),
+            _ => None,
+        });
+        self.notify_of_values(&committed, replaced.clone().map(|(_, existing)| existing));
+        let settled = committed?;
         unnamed.into_iter().for_each(|id| self.free_unnamed(id, time, &settled));
-        for (op, existing) in ops.iter().zip(targets) {
-            if let (Op::Put { id, .. }, &Some(existing)) = (op, existing) {
-                self.unreserve(*id);
-                if self.notices.is_watched() {
-                    self.notices.add(&Notice::Object(existing));
-                }
-            }
-        }
+        replaced.for_each(|(id, _)| self.unreserve(id));
         Ok(Applied::default())
+    }
+
+    /// Tells the watchers that a commit with this result may have replaced these values.
+    fn notify_of_values(&self, committed: &Result<Settled>, values: impl IntoIterator<Item = ObjectId>) {
+        if self.notices.is_watched() && may_have_changed(committed) {
+            values.into_iter().for_each(|id| self.notices.add(&Notice::Object(id)));
+        }
     }
 
     /// Returns the objects that the keys of a batch name now.

@@ -123,6 +123,11 @@ struct Charge<'a> {
 }
 
 impl QuotaState {
+    fn report(&self, id: QuotaId) -> QuotaReport {
+        let usage = self.usages.get(&id).copied().unwrap_or_default();
+        QuotaReport { id, usage, limits: self.table.get(id) }
+    }
+
     /// Refuses a change that would raise the usage of an account above a limit.
     fn check(&self, change: &QuotaChange, now: Time) -> Result<()> {
         for &UsageChange { id, bytes, files } in &change.parts {
@@ -425,12 +430,12 @@ impl Scm {
         let state = lock(&self.quotas.state);
         let limited = state.table.accounts().map(|(id, _)| id);
         let ids: BTreeSet<QuotaId> = state.usages.keys().copied().chain(limited).collect();
-        let report = |id| QuotaReport {
-            id,
-            usage: state.usages.get(&id).copied().unwrap_or_default(),
-            limits: state.table.get(id),
-        };
-        ids.into_iter().map(report).collect()
+        ids.into_iter().map(|id| state.report(id)).collect()
+    }
+
+    /// Returns the usage and the limits of one account.
+    pub(super) fn quota_report(&self, id: QuotaId) -> QuotaReport {
+        lock(&self.quotas.state).report(id)
     }
 
     /// Compares the counts with those of a new pass. Returns a line for each account that differs.

@@ -49,8 +49,8 @@ pub trait PosixClones: Posix {
         length: u64,
     ) -> Result<()>;
 
-    /// Makes `to` a clone of the file `from`, with the same permission bits. A missing file `to` is made, and
-    /// an existing file is overwritten.
+    /// Makes `to` a clone of the file `from`, with the same permission bits, but without set-id bits. A
+    /// missing file `to` is made, and an existing file is overwritten.
     ///
     /// This call has several steps: it makes `to` or sets its size to 0, clones the bytes, and sets the
     /// permission bits. After an error or a crash `to` may be empty. If `from` has more than 1 GiB, `to` may

@@ -355,8 +355,8 @@ pub trait PosixExt: Posix + Clone {
             .map_err(|_| Error::with_reason(Errno::ILSEQ, "read", "the file is not UTF-8").at(path))
     }
 
-    /// Copies the bytes and the permission bits of a file. A missing file `to` is made, and an existing file
-    /// is overwritten. Returns the number of bytes.
+    /// Copies the bytes and the permission bits of a file, but no set-id bits, as cp(1) does. A missing file
+    /// `to` is made, and an existing file is overwritten. Returns the number of bytes.
     ///
     /// This call has several steps: it makes `to` or sets its size to 0, writes the bytes in parts, and sets
     /// the permission bits. After an error or a crash `to` may have a part of the bytes. A device or a pipe

@@ -138,14 +138,14 @@ pub(super) fn create_dir_all<P: Posix>(fs: &P, path: &Path) -> Result<()> {
 }
 
 /// Opens a file for reading, and a second file, which gets the contents of the first one. Also returns the
-/// attributes of the first file.
+/// attributes of the first file, without set-id bits.
 pub(super) fn open_pair<'a, P: Posix>(
     fs: &'a P,
     (from, to): (&'a Path, &'a Path),
     operation: &'static str,
 ) -> Result<(OpenInCall<'a, P>, OpenInCall<'a, P>, Stat)> {
     let source = OpenInCall::to_read(fs, from)?;
-    let stat = source.stat()?;
+    let mut stat = source.stat()?;
     if !stat.is_file() {
         return Err(Error::with_reason(Errno::INVAL, operation, "not a regular file").at(from));
     }
@@ -153,8 +153,10 @@ pub(super) fn open_pair<'a, P: Posix>(
     if fs.stat(to.into()).is_ok_and(same) {
         return Err(Error::with_reason(Errno::INVAL, operation, "both paths lead to one file").at(to));
     }
+    // The copy may belong to another user than the source, so it gets no set-id bits.
+    stat.mode &= 0o777;
     // The owner can write the new file until it is complete, whatever its permission bits will be.
-    let target = OpenInCall::to_replace(fs, to, stat.mode & 0o777 | 0o200)?;
+    let target = OpenInCall::to_replace(fs, to, stat.mode | 0o200)?;
     Ok((source, target, stat))
 }
 

@@ -594,6 +594,18 @@ fn functions_of_std_fs_have_their_results() {
     assert_eq!(fs.walk("/sub").unwrap().count(), 3);
 }
 
+#[test]
+fn copies_have_no_set_id_bits() {
+    let fs = empty();
+    fs.write("/program", "bytes").unwrap();
+    fs.set_mode("/program", 0o6755).unwrap();
+    fs.copy("/program", "/copy").unwrap();
+    fs.reflink("/program", "/clone").unwrap();
+    for path in ["/copy", "/clone"] {
+        assert_eq!(fs.metadata(path).unwrap().mode, 0o755, "{path}");
+    }
+}
+
 /// Two threads append records, each through an open file of its own. After each write the position is the end
 /// of the record, whatever the other thread has appended since.
 fn appends_move_the_position<P: PosixExt + Send + Sync>(fs: &P) {

@@ -25,6 +25,18 @@ impl<E: Engine> PosixClones for Pxfs<E> {
     }
 }
 
+/// Checks that the source and the target of a copy are regular files.
+pub(super) fn check_files(ids: [ObjectId; 2]) -> CallResult<()> {
+    for id in ids {
+        match id.kind() {
+            Kind::File => {}
+            Kind::Directory => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::INVAL.into()),
+        }
+    }
+    Ok(())
+}
+
 impl<E: Engine> AsUser<'_, E> {
     /// Clones a range of an open file. The order of the checks is that of Linux.
     pub(super) fn clone_handles(
@@ -57,13 +69,7 @@ impl<E: Engine> AsUser<'_, E> {
     /// Returns the files of two handles. Refuses handles that cannot be the source and the target of a copy.
     fn files_of_copy(&self, source: &Handle, target: &Handle) -> CallResult<(ObjectId, ObjectId)> {
         let (from, to) = (self.usable(source)?, self.usable(target)?);
-        for id in [from, to] {
-            match id.kind() {
-                Kind::File => {}
-                Kind::Directory => return Err(Errno::ISDIR.into()),
-                _ => return Err(Errno::INVAL.into()),
-            }
-        }
+        check_files([from, to])?;
         let writes = target.flags.contains(OpenFlags::WRITE) && !target.flags.contains(OpenFlags::APPEND);
         if source.flags.contains(OpenFlags::READ) && writes {
             return Ok((from, to));

@@ -44,8 +44,7 @@ impl<E: Engine> AsUser<'_, E> {
             return Ok(space);
         }
         let tree = QuotaId { kind: QuotaKind::Tree, number: project };
-        let reports = self.engine().quotas()?.unwrap_or_default();
-        if let Some(report) = reports.iter().find(|report| report.id == tree) {
+        if let Some(report) = self.engine().quota(tree)? {
             let (usage, limits) = (report.usage, report.limits);
             narrow(limits.bytes, usage.bytes, BLOCK_SIZE, (&mut space.blocks, &mut space.blocks_free));
             narrow(limits.files, usage.files, 1, (&mut space.files, &mut space.files_free));
@@ -61,5 +60,58 @@ fn narrow(limit: QuotaLimit, usage: u64, unit: u64, (total, free): (&mut u64, &m
     if most != 0 {
         *total = (*total).min(most / unit);
         *free = (*free).min(most.saturating_sub(usage) / unit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use eyrie_engine::model::Model;
+    use eyrie_engine::quota::{QuotaLimits, QuotaReport, QuotaUsage};
+    use eyrie_engine::{Kind, Owner, Result, Time, forward_calls};
+
+    use super::*;
+    use crate::{Credentials, Posix, Pxfs};
+
+    /// An engine whose objects are in one tree.
+    struct OneTree(Model);
+
+    impl OneTree {
+        fn inner(&self) -> &Model {
+            &self.0
+        }
+    }
+
+    impl Engine for OneTree {
+        forward_calls! {
+            inner:
+            root lookup attributes birth inode_flags read version seek has_storage xattr xattr_names list
+            open close reserve unreserve apply directory_changes wait_for sync space
+        }
+
+        fn project(&self, _: ObjectId) -> Result<u32> {
+            Ok(9)
+        }
+
+        fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
+            panic!("the space of a tree needs one account")
+        }
+
+        fn quota(&self, id: QuotaId) -> Result<Option<QuotaReport>> {
+            assert_eq!((id.kind, id.number), (QuotaKind::Tree, 9));
+            let bytes = QuotaLimit { hard: 3 * BLOCK_SIZE, ..QuotaLimit::default() };
+            let limits = QuotaLimits { bytes, ..QuotaLimits::default() };
+            Ok(Some(QuotaReport::new(id, QuotaUsage::new(BLOCK_SIZE, 1), limits)))
+        }
+    }
+
+    #[test]
+    fn space_of_a_tree_needs_one_account() {
+        let owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+        let model = Model::new(ObjectId::new(64, Kind::Directory), owner, Time::default());
+        let files = Pxfs::new(Arc::new(OneTree(model)), Credentials::root());
+        let space = files.statvfs("/".into()).expect("there");
+        assert_eq!((space.blocks, space.blocks_free), (3, 2));
     }
 }

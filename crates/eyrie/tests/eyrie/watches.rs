@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use eyrie::{
-    Credentials, Errno, Files, Kind, ObjectId, OpenFlags, Posix, PosixExt, RenameMode, Target, Volume,
-    VolumeEngine, WalkStep, Watch, WatchEvent, WatchEventKind, WatchOptions, XattrMode,
+    Credentials, Errno, Files, Kind, LockKind, LockWait, ObjectId, OpenFlags, Posix, PosixExt, PosixLocks,
+    RangeOwner, RenameMode, Target, Volume, VolumeEngine, WalkStep, Watch, WatchEvent, WatchEventKind,
+    WatchOptions, XattrMode,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -341,6 +342,26 @@ fn watch_ends_with_its_directory_but_not_with_its_name() {
     files.create_dir("/moved").unwrap();
     assert_eq!(events(&mut watch), "overflow -");
     assert!(watch.has_ended());
+}
+
+#[test]
+fn end_of_a_watch_ends_no_locks() {
+    let _tests = crate::side_by_side();
+    let (_place, _volume, files) = volume();
+    files.create_dir("/nest").unwrap();
+    let other = files.with_lock_process(4711);
+    let open = |files: &Files| files.options().read(true).directory(true).open("/nest").unwrap();
+    let (dir, foreign) = (open(&files), open(&other));
+    let range = (0, 1);
+    let shared = Some(LockKind::Shared);
+    files.set_range_lock(dir.handle(), RangeOwner::Process, range, shared, LockWait::NO).unwrap();
+    let mut watch = one(&files, "/nest");
+    files.write("/nest/egg", "").unwrap();
+    assert_eq!(events(&mut watch), "+egg");
+    drop(watch);
+    let process = RangeOwner::Process;
+    let found = other.find_range_lock(foreign.handle(), process, range, LockKind::Exclusive).unwrap();
+    assert_eq!(found.map(|found| found.kind), shared);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::ops::Range;
 use eyrie_engine::access::{self, Credentials};
 use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, RenameMode, XattrMode};
 
+use super::super::clone::check_files;
 use super::super::open::MadeFile;
 use super::super::path::{PathWalk, check_path};
 use super::super::xattr::{check_name, check_value};
@@ -302,17 +303,25 @@ impl<E: Engine> Nodes<E> {
     ) -> Result<u64> {
         // A copy within one file may move the end of the file, so the end is read first.
         let size = self.call(who, "copy_file_range", [from], |user| Ok(user.engine().attributes(from)?.size));
-        let length = length.min(size?.saturating_sub(from_offset));
-        let mut copied = 0;
-        while copied < length {
+        let end = length.min(size?.saturating_sub(from_offset));
+        // The first step checks the whole range, even if it has no bytes.
+        let (mut copied, mut left) = (0, length);
+        loop {
             let (source, target) = ((from, from_offset + copied), (to, to_offset + copied));
-            let step = |user: AsUser<'_, E>| user.copy_object(source, target, length - copied);
+            let step = |user: AsUser<'_, E>| {
+                check_files([from, to])?;
+                user.copy_object(source, target, left)
+            };
             match self.call(who, "copy_file_range", [from, to], step) {
                 Ok(0) => break,
                 Ok(more) => copied += more,
                 Err(_) if copied > 0 => break,
                 Err(error) => return Err(error),
             }
+            if copied >= end {
+                break;
+            }
+            left = end - copied;
         }
         Ok(copied)
     }

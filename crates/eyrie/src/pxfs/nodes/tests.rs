@@ -280,6 +280,24 @@ fn regression_copy_that_fails_later_returns_what_it_has_copied() {
     assert!(failed.is_err(), "the first step failed");
 }
 
+#[test]
+fn copy_of_no_bytes_makes_all_checks() {
+    let nodes = empty().nodes();
+    let who = Credentials::root();
+    let make = |name: &[u8], kind| nodes.make(&who, nodes.root(), name, kind, 0o755, 0).unwrap().id;
+    let (dir, egg, copy) =
+        (make(b"dir", Kind::Directory), make(b"egg", Kind::File), make(b"copy", Kind::File));
+    let copied = |from, to, offset| {
+        let copied = nodes.copy(&who, (from, 0), (to, offset), 10);
+        copied.map_err(|error| error.errno())
+    };
+    assert_eq!(copied(egg, copy, 0), Ok(0));
+    assert_eq!(copied(dir, copy, 0), Err(Errno::ISDIR));
+    assert_eq!(copied(egg, copy, u64::MAX), Err(Errno::OVERFLOW));
+    nodes.set_inode_flags(&who, copy, InodeFlags::IMMUTABLE).unwrap();
+    assert_eq!(copied(egg, copy, 0), Err(Errno::PERM));
+}
+
 /// An engine whose medium fails after the change of each creation.
 struct Failing(Model);
 

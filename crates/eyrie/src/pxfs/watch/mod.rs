@@ -21,7 +21,9 @@ use eyrie_engine::{Engine, ObjectId, Watcher};
 use self::known::KnownTree;
 use super::open::MadeFile;
 use super::{Handle, Pxfs};
-use crate::posix::{OpenFlags, PathAt, Posix};
+#[cfg(doc)]
+use crate::posix::Posix;
+use crate::posix::{OpenFlags, PathAt};
 use crate::{Errno, Error, Notice, Result};
 
 /// A stream of the changes in a directory or a tree: see [`Pxfs::watch`].
@@ -417,8 +419,8 @@ impl<E: Engine> Iterator for Watch<E> {
 impl<E: Engine> Drop for Watch<E> {
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
-            // A close fails only for a handle of another volume, so this close does not fail.
-            let _ = self.files.close(handle);
+            // A close of the handle as a file would also end the locks of the process on the directory.
+            self.source.engine.close(handle.id());
         }
     }
 }
