@@ -96,7 +96,10 @@ impl Logs {
         let now = Instant::now();
         // A session that changes objects also looks at them. If each look ended the grant of another session,
         // the sessions would log few changes.
-        let has_turn = self.contention.has_turns && is_change || self.contention.changes(part, number, now);
+        let has_turn = match is_change {
+            true => self.contention.may_change(part, number, now),
+            false => self.contention.changes(part, number, now),
+        };
         if has_turn && self.contention.must_wait(part, requester, usage, now) {
             return Readiness::OthersKeepParts;
         }
