@@ -373,6 +373,8 @@ impl Logs {
         let (start, present) = (log.applied, Clock::now());
         let ServedLog { key, who, lanes, file, reserved, generations, applied, storage, .. } = log;
         let (limit_of_storage, was_useless, is_useless) = (log.limit, log.is_useless, &mut log.is_useless);
+        // A log with a failed entry waits only for the host, and then ends with this call.
+        let limit = if was_useless { RING_BYTES } else { limit };
         // If this call has applied an entry, the next entry may wait for the full time.
         let must_end = |applied: u64| log.wait.is_over() && applied == start;
         let tell = |position| lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
@@ -451,12 +453,15 @@ impl Logs {
             table.set_budget(*key, limit_of_storage.saturating_sub(*storage));
             log.last_entry = Instant::now();
         }
-        if *is_useless {
-            // A client that moves the end of its sealed log gets no further pass.
-            let may_pass = !was_useless && read.is_ok();
-            return self.end_useless(engine, clock, number, may_pass) && !is_full;
+        if is_full {
+            if *is_useless {
+                log.seal();
+            }
+            return false;
         }
-        !is_full
+        // A client that moves the end of its sealed log gets no further pass.
+        let may_pass = !was_useless && read.is_ok();
+        !*is_useless || self.end_useless(engine, clock, number, may_pass)
     }
 
     /// Ends the grants of a session whose log has an entry that could not be read or applied. If `may_pass`
@@ -474,3 +479,6 @@ impl Logs {
         true
     }
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;
