@@ -404,7 +404,7 @@ impl Logs {
                     table.set_generations(*key, generations);
                 }
                 // The entry finds storage as soon as nobody holds storage back.
-                Err(Error::NoSpace) if !must_end(*applied) && !*is_useless => {
+                Err(error) if error.is_full() && !must_end(*applied) && !*is_useless => {
                     is_full = true;
                     return false;
                 }

@@ -197,7 +197,9 @@ impl Requests {
             Err(Error::Invalid("a request with more data than its lane holds"))
         };
         let done = match done {
-            Err(Error::NoSpace) if waits_for_storage && may_find_storage(engine, call, &self.buffer) => {
+            Err(error)
+                if error.is_full() && waits_for_storage && may_find_storage(engine, call, &self.buffer) =>
+            {
                 self.logs.before_answer(engine, &mut self.clock, joined.number, takes_storage);
                 self.logs.reopen(joined.number);
                 return Answered::Full;
@@ -416,7 +418,7 @@ impl Requests {
                 match error {
                     // The change may have been made, so the id may be in use. Otherwise the id is leaked
                     // until the next recovery.
-                    Error::Fault(_) => _ = lock(&joined.reserved).remove(id),
+                    Error::Fault(_) if !error.is_full() => _ = lock(&joined.reserved).remove(id),
                     _ => engine.reset_reserved(*id),
                 }
             }

@@ -134,3 +134,31 @@ fn entries_after_a_failed_one_wait_for_the_host() {
     one.assert_has_pages(0..200);
     assert!(one.logs.open.is_empty(), "the session logs nothing more");
 }
+
+/// A host that is full.
+struct FullHost;
+
+impl HostObserver for FullHost {
+    fn before_call(&self, kind: SiteKind, _: Caller) -> std::result::Result<(), Errno> {
+        if kind == SiteKind::Provision { Err(Errno::NOSPC) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn entries_wait_for_a_full_host() {
+    let mut one = OneLog::with_grant();
+    host::observed_by(Rc::new(FullHost), || {
+        let (id, set_ids) = (one.file, SetIds::Keep);
+        let fill = |offset| Op::Write { id, offset, data: &[1; 4096], set_ids, time: TIME };
+        // The host has provided some memory already, and these writes take it.
+        let mut offsets = (1 << 20..64 << 20).step_by(4096);
+        let error = offsets.find_map(|offset| one.engine.apply(&fill(offset)).err());
+        assert!(error.is_some_and(|error| error.is_full()));
+        one.write_pages(0..25);
+        assert_eq!(one.sweep(), Swept::Full);
+    });
+    assert!(!one.has_failed());
+    assert_eq!(one.sweep(), Swept::Some);
+    one.assert_has_pages(0..25);
+    assert!(!one.has_failed());
+}
