@@ -219,8 +219,6 @@ impl Logs {
             return Readiness::Ready;
         }
         let (number, _) = requester;
-        let (latest, count) = self.latest;
-        self.latest = (number, if latest == number { count.saturating_add(1) } else { 1 });
         if self.logs.len() > 1
             && let Some(log) = self.logs.get_mut(&number)
         {
@@ -247,6 +245,13 @@ impl Logs {
             None => {}
         }
         self.take_objects(engine, clock, requester, objects)
+    }
+
+    /// Counts a request that is answered now. The attempts that had to wait do not count.
+    #[inline]
+    pub fn count_request(&mut self, number: u64) {
+        let (latest, count) = self.latest;
+        self.latest = (number, if latest == number { count.saturating_add(1) } else { 1 });
     }
 
     /// Notes that a request no longer waits for objects whose grants others keep.

@@ -221,6 +221,9 @@ impl Requests {
         let answer = LaneAnswer { data_bytes: data.len() as u32, ..answer };
         joined.lanes.write(head + ANSWER_AT, answer.as_bytes());
         if is_ready {
+            if needs_applied_log {
+                self.logs.count_request(joined.number);
+            }
             self.logs.before_answer(engine, &mut self.clock, joined.number, takes_storage);
         }
         let word = head / 4;

@@ -162,3 +162,26 @@ fn entries_wait_for_a_full_host() {
     one.assert_has_pages(0..25);
     assert!(!one.has_failed());
 }
+
+/// A request that waits is tried again with each sweep.
+#[test]
+fn attempts_of_a_waiting_request_bring_no_grant() {
+    let mut one = OneLog::new();
+    let try_request = |one: &mut OneLog| {
+        let (requester, objects) = ((SESSION, 0), RequestedObjects::All);
+        assert_eq!(
+            one.logs.before_request(&one.engine, &mut one.clock, requester, objects),
+            Readiness::Ready
+        );
+    };
+    let answer = |one: &mut OneLog| {
+        try_request(one);
+        one.logs.count_request(SESSION);
+        one.logs.changed(&one.engine, &mut one.clock, SESSION);
+    };
+    (0..2 * REQUESTS_BEFORE_GRANT).for_each(|_| try_request(&mut one));
+    answer(&mut one);
+    assert_eq!(one.logs.whole, None);
+    (0..REQUESTS_BEFORE_GRANT).for_each(|_| answer(&mut one));
+    assert_eq!(one.logs.whole, Some(SESSION));
+}
