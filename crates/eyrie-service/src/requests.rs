@@ -73,6 +73,19 @@ pub struct Waits {
     pub awake: bool,
 }
 
+/// The reasons for which a request stays without an answer.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct StorageWaits {
+    /// True if a request that finds no free storage gets no answer yet.
+    pub requests: bool,
+    /// True if a request gets no answer yet while an entry of a log waits.
+    pub entries: bool,
+}
+
+impl StorageWaits {
+    pub const ALL: StorageWaits = StorageWaits { requests: true, entries: true };
+}
+
 /// The result of [`Requests::answer_all`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Answered {
@@ -96,9 +109,8 @@ impl Requests {
         }
     }
 
-    /// Answers the new requests of a session. If `waits_for_storage` is true, a request that finds no free
-    /// storage gets no answer yet.
-    pub fn answer_all(&mut self, engine: &Scm, session: &mut Session, waits_for_storage: bool) -> Answered {
+    /// Answers the new requests of a session, except those that must wait for storage.
+    pub fn answer_all(&mut self, engine: &Scm, session: &mut Session, waits: StorageWaits) -> Answered {
         let Session { who, joined: Some(joined), .. } = session else { return Answered::Nothing };
         let doorbell = || joined.lanes.word(DOORBELL);
         // The load comes first, because an exchange would take the cache line from the client each time.
@@ -108,11 +120,11 @@ impl Requests {
         let rung = joined.lanes.word_to_store(DOORBELL).swap(0, Ordering::SeqCst);
         let mut answered = Answered::All;
         for lane in (0..=LANES).filter(|lane| rung >> lane & 1 != 0) {
-            let waits = self.answer(engine, who, joined, lane, waits_for_storage);
-            if waits != Answered::All {
+            let of_lane = self.answer(engine, who, joined, lane, waits);
+            if of_lane != Answered::All {
                 joined.lanes.word_to_store(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
             }
-            answered = answered.max(waits);
+            answered = answered.max(of_lane);
         }
         if self.buffer.capacity() > KEPT_BYTES {
             self.buffer = Vec::new();
@@ -127,7 +139,7 @@ impl Requests {
         // service awake.
         let waited = self.waited;
         while let Some(lane) = joined.watchers.take_ready() {
-            self.answer(engine, who, joined, lane, false);
+            self.answer(engine, who, joined, lane, StorageWaits::default());
         }
         self.waited = waited;
     }
@@ -155,7 +167,7 @@ impl Requests {
         who: &Credentials,
         joined: &mut Joined,
         lane: usize,
-        waits_for_storage: bool,
+        waits: StorageWaits,
     ) -> Answered {
         let (head, (start, room)) = (head_of(lane), data_of(lane));
         let is_asked = |word: u32| [state::REQUESTED, state::WAITING].contains(&word);
@@ -184,7 +196,7 @@ impl Requests {
             return Answered::Later;
         }
         let is_ready = ready == Readiness::Ready;
-        if !is_ready && waits_for_storage {
+        if !is_ready && waits.entries {
             return Answered::Full;
         }
         let done = if !is_ready {
@@ -198,7 +210,7 @@ impl Requests {
         };
         let done = match done {
             Err(error)
-                if error.is_full() && waits_for_storage && may_find_storage(engine, call, &self.buffer) =>
+                if error.is_full() && waits.requests && may_find_storage(engine, call, &self.buffer) =>
             {
                 self.logs.before_answer(engine, &mut self.clock, joined.number, takes_storage);
                 self.logs.reopen(joined.number);
@@ -346,7 +358,7 @@ impl Requests {
             ServiceCall::Unwatch => {
                 if let Some(waiting) = joined.watchers.end(request.number) {
                     // The request now fails, because the watcher is gone.
-                    self.answer(engine, who, joined, waiting, false);
+                    self.answer(engine, who, joined, waiting, StorageWaits::default());
                 }
             }
             ServiceCall::Outcome => {
