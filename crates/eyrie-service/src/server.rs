@@ -202,13 +202,17 @@ impl Service {
         self.engine.recovered()
     }
 
-    /// Serves clients until the service is stopped. Then ends all sessions and saves the volume.
+    /// Serves clients until the service is stopped. Then ends all sessions and saves the volume. Logged
+    /// changes for which the host has no room stay for the next owner.
     ///
     /// # Errors
     /// `Fault` if the host fails or the volume cannot be saved.
     pub fn run(mut self) -> Result<()> {
         let served = self.serve();
         self.socket.remove();
+        self.sessions.values_mut().for_each(|session| session.end_reads(&self.engine));
+        let (logs, clock) = self.requests.logs();
+        logs.leave_to_next_owner(&self.engine, clock);
         let numbers: Vec<u64> = self.sessions.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.end(number));
         let Service { mut engine, directory, requests, .. } = self;

@@ -27,7 +27,7 @@ struct OneLog {
     lanes: Arc<SharedMemory>,
     log: File,
     file: ObjectId,
-    _place: tempfile::TempDir,
+    place: tempfile::TempDir,
 }
 
 impl OneLog {
@@ -46,7 +46,7 @@ impl OneLog {
         let (key, memory) = (SessionKey::new(1, 1, 3), (&lanes, &ReservedIds::default()));
         let log = logs.join(SESSION, key, &Credentials::root(), memory).expect("few groups");
         let log = log.try_clone().expect("few descriptors");
-        OneLog { logs, clock: Clock::default(), engine, lanes, log, file: id, _place: place }
+        OneLog { logs, clock: Clock::default(), engine, lanes, log, file: id, place }
     }
 
     /// Returns a log whose session holds the grant of the volume.
@@ -89,12 +89,13 @@ impl OneLog {
         self.append_bytes(EntryHead { bytes: 32, op_bytes: 16, detail: NO_DETAIL }, &[0x55; 16]);
     }
 
-    fn assert_has_pages(&self, pages: std::ops::Range<u8>) {
-        let mut bytes = vec![0; usize::from(pages.end) << 12];
-        assert_eq!(self.engine.read(self.file, 0, &mut bytes).expect("sound"), bytes.len());
-        for page in pages {
-            assert!(bytes[usize::from(page) << 12..][..4096].iter().all(|&byte| byte == page), "{page}");
-        }
+    /// Takes all storage for which the host has provided memory.
+    fn fill_memory(&self) {
+        let (id, set_ids) = (self.file, SetIds::Keep);
+        let fill = |offset| Op::Write { id, offset, data: &[1; 4096], set_ids, time: TIME };
+        let mut offsets = (1 << 20..64 << 20).step_by(4096);
+        let error = offsets.find_map(|offset| self.engine.apply(&fill(offset)).err());
+        assert!(error.is_some_and(|error| error.is_full()));
     }
 
     fn sweep(&mut self) -> Swept {
@@ -103,6 +104,14 @@ impl OneLog {
 
     fn has_failed(&self) -> bool {
         self.lanes.word(LOG_FAILED).load(Ordering::SeqCst) != 0
+    }
+}
+
+fn assert_has_pages(engine: &Scm, file: ObjectId, pages: std::ops::Range<u8>) {
+    let mut bytes = vec![0; usize::from(pages.end) << 12];
+    assert_eq!(engine.read(file, 0, &mut bytes).expect("sound"), bytes.len());
+    for page in pages {
+        assert!(bytes[usize::from(page) << 12..][..4096].iter().all(|&byte| byte == page), "{page}");
     }
 }
 
@@ -131,7 +140,7 @@ fn entries_after_a_failed_one_wait_for_the_host() {
     assert_eq!((swept, one.has_failed()), (Swept::Full, true));
     assert!(one.word().is_sealed());
     assert_eq!(one.sweep(), Swept::Some);
-    one.assert_has_pages(0..200);
+    assert_has_pages(&one.engine, one.file, 0..200);
     assert!(one.logs.open.is_empty(), "the session logs nothing more");
 }
 
@@ -148,19 +157,31 @@ impl HostObserver for FullHost {
 fn entries_wait_for_a_full_host() {
     let mut one = OneLog::with_grant();
     host::observed_by(Rc::new(FullHost), || {
-        let (id, set_ids) = (one.file, SetIds::Keep);
-        let fill = |offset| Op::Write { id, offset, data: &[1; 4096], set_ids, time: TIME };
-        // The host has provided some memory already, and these writes take it.
-        let mut offsets = (1 << 20..64 << 20).step_by(4096);
-        let error = offsets.find_map(|offset| one.engine.apply(&fill(offset)).err());
-        assert!(error.is_some_and(|error| error.is_full()));
+        one.fill_memory();
         one.write_pages(0..25);
         assert_eq!(one.sweep(), Swept::Full);
     });
     assert!(!one.has_failed());
     assert_eq!(one.sweep(), Swept::Some);
-    one.assert_has_pages(0..25);
+    assert_has_pages(&one.engine, one.file, 0..25);
     assert!(!one.has_failed());
+}
+
+/// A service is stopped while the host is full.
+#[test]
+fn log_stays_for_the_next_owner() {
+    let mut one = OneLog::with_grant();
+    host::observed_by(Rc::new(FullHost), || {
+        one.fill_memory();
+        one.write_pages(0..25);
+        one.logs.leave_to_next_owner(&one.engine, &mut one.clock);
+    });
+    assert!(!one.has_failed() && one.word().is_sealed());
+    let OneLog { logs, engine, file, place, .. } = one;
+    drop(logs);
+    engine.close().expect("the host has room again");
+    let engine = Scm::open(&place.path().join("v"), PagedOptions::for_host()).expect("sound");
+    assert_has_pages(&engine, file, 0..25);
 }
 
 /// A request that waits is tried again with each sweep.
