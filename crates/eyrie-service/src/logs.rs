@@ -458,15 +458,12 @@ impl Logs {
             table.set_budget(*key, limit_of_storage.saturating_sub(*storage));
             log.last_entry = Instant::now();
         }
-        if is_full {
-            if *is_useless {
-                log.seal();
-            }
-            return false;
-        }
         // A client that moves the end of its sealed log gets no further pass.
-        let may_pass = !was_useless && read.is_ok();
-        !*is_useless || self.end_useless(engine, clock, number, may_pass)
+        let (may_pass, is_useless) = (!was_useless && read.is_ok(), *is_useless);
+        if is_full && is_useless {
+            log.seal();
+        }
+        !is_full && (!is_useless || self.end_useless(engine, clock, number, may_pass))
     }
 
     /// Ends the grants of a session whose log has an entry that could not be read or applied. If `may_pass`

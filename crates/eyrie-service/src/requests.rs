@@ -218,16 +218,7 @@ impl Requests {
             }
             done => done,
         };
-        let (answer, data) = match done {
-            Ok(Done { waits: true, .. }) => return Answered::All,
-            Ok(Done { number, second_number, data, .. }) => {
-                (LaneAnswer { error: 0, data_bytes: 0, number, second_number }, data)
-            }
-            Err(error) => {
-                let (error, number, text) = send_error(&error);
-                (LaneAnswer { error, data_bytes: 0, number, second_number: 0 }, text.into_bytes())
-            }
-        };
+        let Some((answer, data)) = answer_of(done) else { return Answered::All };
         let data = &data[..data.len().min(room)];
         joined.lanes.write(start, data);
         let answer = LaneAnswer { data_bytes: data.len() as u32, ..answer };
@@ -451,6 +442,20 @@ impl Requests {
             _ => applied.offset,
         };
         Ok(Done { number, second_number: applied.created.into(), ..Done::default() })
+    }
+}
+
+/// Returns the answer with the result of a request, and its data. `None` if the request gets its answer later.
+fn answer_of(done: Result<Done>) -> Option<(LaneAnswer, Vec<u8>)> {
+    match done {
+        Ok(Done { waits: true, .. }) => None,
+        Ok(Done { number, second_number, data, .. }) => {
+            Some((LaneAnswer { error: 0, data_bytes: 0, number, second_number }, data))
+        }
+        Err(error) => {
+            let (error, number, text) = send_error(&error);
+            Some((LaneAnswer { error, data_bytes: 0, number, second_number: 0 }, text.into_bytes()))
+        }
     }
 }
 
