@@ -445,7 +445,8 @@ impl Requests {
     }
 }
 
-/// Returns the answer with the result of a request, and its data. `None` if the request gets its answer later.
+/// Returns the answer with the result of a request, and its data. `None` if the request gets its answer
+/// later.
 fn answer_of(done: Result<Done>) -> Option<(LaneAnswer, Vec<u8>)> {
     match done {
         Ok(Done { waits: true, .. }) => None,

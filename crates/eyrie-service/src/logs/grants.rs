@@ -314,8 +314,8 @@ impl Logs {
         true
     }
 
-    /// Takes all grants back before the service ends. No client holds a pin any more. A log with an entry that
-    /// still finds no storage stays for the next owner, and so does a log that the host cannot read.
+    /// Takes all grants back before the service ends. No client holds a pin any more. A log with an entry
+    /// that still finds no storage stays for the next owner, and so does a log that the host cannot read.
     pub fn leave_to_next_owner(&mut self, engine: &Scm, clock: &mut Clock) {
         for number in self.open.clone() {
             if let Some(log) = self.logs.get_mut(&number) {
