@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EyrieSvc");
 /// Version of the protocol. A client and a service of different versions refuse each other.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Number of lanes for requests of ordinary size.
 pub const LANES: usize = 16;
@@ -418,6 +418,7 @@ plain_errors! {
     23 TooManyLocks
     24 QuotaExceeded
     25 OtherTree
+    26 DirectoryFull
 }
 
 /// Outcome of a request: its change was not made.
@@ -516,8 +517,9 @@ mod tests {
         let corrupt = Error::corrupt(Addr::from_raw(64), "a test");
         let page = Fault::Checksum { addr: Addr::from_raw(4096) };
         let faults = [page, Fault::ReadOnly, Fault::HostFull].map(Error::Fault);
-        let others = [Error::NotFound, Error::Invalid("a reason"), corrupt, Error::ServiceEnded];
-        for error in others.into_iter().chain(faults) {
+        let plain = [Error::NotFound, Error::ServiceEnded, Error::DirectoryFull];
+        let others = [Error::Invalid("a reason"), corrupt].into_iter().chain(plain);
+        for error in others.chain(faults) {
             let (number, address, text) = send_error(&error);
             let received = received_error(number, address, &text);
             assert_eq!((received.to_string(), received.errno()), (error.to_string(), error.errno()));

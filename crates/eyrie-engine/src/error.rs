@@ -59,6 +59,9 @@ pub enum Error {
     /// The volume is full.
     #[error("no space left in the volume")]
     NoSpace,
+    /// Too many names of the directory have the same hash.
+    #[error("no space left in the directory: too many of its names have the same hash")]
+    DirectoryFull,
     /// The change would take a user, a group or a tree above a limit of its quota.
     #[error("disk quota exceeded")]
     QuotaExceeded,
@@ -150,7 +153,7 @@ impl Error {
             Error::NoXattr => Errno::NODATA,
             Error::XattrName => Errno::RANGE,
             Error::XattrTooLarge => Errno::TOOBIG,
-            Error::XattrsFull | Error::NoSpace => Errno::NOSPC,
+            Error::XattrsFull | Error::NoSpace | Error::DirectoryFull => Errno::NOSPC,
             Error::OtherTree => Errno::XDEV,
             Error::QuotaExceeded => Errno::DQUOT,
             Error::ConditionFailed => Errno::CANCELED,

@@ -14,11 +14,11 @@
 //! A thread pins with one atomic addition, on a cache line that only this thread writes. A guard that is held
 //! for a long time only delays the reuse of memory.
 //!
-//! Threads without a slot (the *crowd*) share two counts of pins: of those that began in even epochs, and of
-//! those that began in odd epochs. The clock leaves epoch *e* only when the count with the parity of *e - 1*
-//! is 0. So every pin of the crowd that began in epoch *e* or earlier has ended, too, when the clock is at
-//! *e + 2*.
+//! Threads without a slot (the *crowd*) share two counts of pins. The crowd has turns, and all pins of a turn
+//! have ended two turns later. At the start of each epoch the clock notes the turn. The clock advances only
+//! when the crowd has no pin, or when two further turns have begun.
 
+mod crowd;
 mod watch;
 
 use std::cell::{Cell, UnsafeCell};
@@ -26,6 +26,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use self::crowd::Crowd;
 pub use self::watch::{PinWatch, pins_file, watch_pins};
 use crate::rules::{SafetyRule, broken};
 use crate::shared::SharedMemory;
@@ -36,15 +37,13 @@ pub const SLOTS: usize = 256;
 /// Words of a slot. A slot has two cache lines, because processors prefetch lines in pairs. So a pin of one
 /// thread does not slow another thread's pin.
 const SLOT_WORDS: usize = 16;
-/// Size of a table of pins, in bytes. The head has two words and takes the room of one slot. The slots
+/// Size of a table of pins, in bytes. The head has a few words and takes the room of one slot. The slots
 /// follow.
 const TABLE_BYTES: usize = (SLOTS + 1) * SLOT_WORDS * 8;
 /// Word of the head: number of slots, counted from the first, that threads have ever claimed. The clock skips
 /// all later slots, because they are idle.
 const USED: usize = 0;
-/// Word of the head: number of pins of threads without a slot, for other processes. The clock of a process
-/// that watches the table stands still while such a pin exists, because a number of pins does not tell if the
-/// pins of an earlier epoch have ended.
+/// First of the words of the crowd in the head.
 const CROWD: usize = 1;
 
 /// The pins of one process, in memory that other processes can map. The first word of a slot is its count.
@@ -64,35 +63,39 @@ impl PinTable {
     fn used(&self) -> usize {
         (self.words()[USED].load(Ordering::SeqCst) as usize).min(SLOTS)
     }
+
+    fn crowd(&self) -> Crowd<'_> {
+        Crowd::over(&self.words()[CROWD..][..crowd::WORDS])
+    }
 }
 
 /// A table of pins, and the counts at the start of the current epoch.
 struct WatchedPins {
     table: PinTable,
     at_start: Box<[AtomicU64]>,
+    /// The turn of the crowd at the start of the current epoch.
+    turn_at_start: AtomicU64,
 }
 
 impl WatchedPins {
     fn new(memory: SharedMemory) -> WatchedPins {
-        WatchedPins { table: PinTable(memory), at_start: (0..SLOTS).map(|_| AtomicU64::new(0)).collect() }
+        let at_start = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
+        WatchedPins { table: PinTable(memory), at_start, turn_at_start: AtomicU64::new(0) }
     }
 
     /// True if a pin of an earlier epoch may not have ended.
     fn are_behind(&self) -> bool {
-        self.table.words()[CROWD].load(Ordering::Acquire) != 0 || self.slots_are_behind()
-    }
-
-    /// True if a thread with a slot may hold a pin of an earlier epoch.
-    fn slots_are_behind(&self) -> bool {
         let is_behind = |slot: usize| {
             let count = self.table.count(slot).load(Ordering::Relaxed);
             count % 2 == 1 && count == self.at_start[slot].load(Ordering::Relaxed)
         };
-        (0..self.table.used()).any(is_behind)
+        self.table.crowd().is_behind(self.turn_at_start.load(Ordering::Relaxed))
+            || (0..self.table.used()).any(is_behind)
     }
 
     /// Notes the counts at the start of an epoch.
     fn start_epoch(&self) {
+        self.turn_at_start.store(self.table.crowd().turn(), Ordering::Relaxed);
         for slot in 0..self.table.used() {
             let count = self.table.count(slot).load(Ordering::Relaxed);
             self.at_start[slot].store(count, Ordering::Relaxed);
@@ -106,8 +109,9 @@ static CLOCK: AtomicU64 = AtomicU64::new(2);
 static ADVANCING: AtomicBool = AtomicBool::new(false);
 /// The pins of this process. `None` if the host had no memory for them. All threads are then in the crowd.
 static OWN: OnceLock<Option<WatchedPins>> = OnceLock::new();
-/// Numbers of pins of the crowd that began in even and in odd epochs.
-static CROWDS: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+/// The crowd of a process without a table, and its turn at the start of the current epoch.
+static CROWD_ALONE: ([AtomicU64; crowd::WORDS], AtomicU64) =
+    ([const { AtomicU64::new(0) }; crowd::WORDS], AtomicU64::new(0));
 /// Number of watched tables of other processes.
 static OTHERS: AtomicUsize = AtomicUsize::new(0);
 /// The watched tables of other processes.
@@ -124,33 +128,9 @@ fn own() -> Option<&'static WatchedPins> {
     OWN.get_or_init(make).as_ref()
 }
 
-/// Pins the current epoch in the crowd. Returns the index of the count in [`CROWDS`].
-#[cold]
-fn join_crowd() -> usize {
-    if let Some(own) = own() {
-        own.table.words()[CROWD].fetch_add(1, Ordering::SeqCst);
-    }
-    loop {
-        let epoch = CLOCK.load(Ordering::SeqCst);
-        let index = (epoch % 2) as usize;
-        CROWDS[index].fetch_add(1, Ordering::SeqCst);
-        // If the clock has advanced meanwhile, the attempt that ends the new epoch may miss this pin, so the
-        // pin begins again. If the clock has not advanced, this load comes before the fence with which the
-        // next epoch begins, so later attempts see the addition.
-        if CLOCK.load(Ordering::SeqCst) == epoch {
-            return index;
-        }
-        CROWDS[index].fetch_sub(1, Ordering::Release);
-    }
-}
-
-/// Ends a pin of the crowd, which has this index.
-#[cold]
-fn leave_crowd(index: usize) {
-    CROWDS[index].fetch_sub(1, Ordering::Release);
-    if let Some(own) = own() {
-        own.table.words()[CROWD].fetch_sub(1, Ordering::Release);
-    }
+/// Returns the crowd of this process.
+fn own_crowd() -> Crowd<'static> {
+    own().map_or(Crowd::over(&CROWD_ALONE.0), |own| own.table.crowd())
 }
 
 /// A time on the process's clock of grace periods.
@@ -278,7 +258,7 @@ pub fn pin() -> Guard {
 /// crowd.
 #[cold]
 fn pin_at_end() -> u8 {
-    let (index, mut pins) = (join_crowd(), ENDING.get());
+    let (index, mut pins) = (own_crowd().join(), ENDING.get());
     pins[index] += 1;
     ENDING.set(pins);
     index as u8
@@ -308,7 +288,7 @@ impl ThreadPins {
         self.slot();
         match self.count.get() {
             Some(count) => _ = count.fetch_add(1, Ordering::SeqCst),
-            None => self.crowd.set(join_crowd()),
+            None => self.crowd.set(own_crowd().join()),
         }
     }
 
@@ -328,7 +308,7 @@ impl ThreadPins {
         match self.count.get() {
             // Only this thread stores to the count, so a plain addition is enough.
             Some(count) => count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release),
-            None => leave_crowd(self.crowd.get()),
+            None => own_crowd().leave(self.crowd.get()),
         }
     }
 }
@@ -341,7 +321,7 @@ impl Drop for Guard {
             let _ = LOCAL.try_with(ThreadPins::unpin);
             return;
         };
-        leave_crowd(index);
+        own_crowd().leave(index);
         let mut pins = ENDING.get();
         pins[index] -= 1;
         ENDING.set(pins);
@@ -393,9 +373,9 @@ fn advance_alone() -> Epoch {
         if OTHERS.load(Ordering::SeqCst) == 0 { Vec::new() } else { unpoisoned(WATCHED.lock()).clone() };
     // Only the holder of `ADVANCING` stores the clock.
     let epoch = CLOCK.load(Ordering::Relaxed) + 1;
-    // The epoch before the present one has the parity of the next one.
-    let is_behind = CROWDS[(epoch % 2) as usize].load(Ordering::Acquire) != 0
-        || own.is_some_and(WatchedPins::slots_are_behind)
+    let (alone, turn_at_start) = (Crowd::over(&CROWD_ALONE.0), &CROWD_ALONE.1);
+    let is_behind = alone.is_behind(turn_at_start.load(Ordering::Relaxed))
+        || own.is_some_and(WatchedPins::are_behind)
         || others.iter().any(|other| other.are_behind()) && !broken(SafetyRule::EvictionWaitsForClients);
     if is_behind {
         return now();
@@ -404,6 +384,7 @@ fn advance_alone() -> Epoch {
     // unpinned before the reuse of memory that the new epoch permits.
     fence(Ordering::Acquire);
     let note_counts = || {
+        turn_at_start.store(alone.turn(), Ordering::Relaxed);
         own.into_iter().for_each(WatchedPins::start_epoch);
         others.iter().for_each(|other| other.start_epoch());
     };
@@ -474,14 +455,18 @@ fn register_fork_handler() {
         // Of the pins in the crowd, the child has only those of this thread.
         let mut crowds = ENDING.get();
         crowds[index] += u64::from(is_pinned && !has_slot);
-        CROWDS.iter().zip(crowds).for_each(|(count, pins)| count.store(pins, Ordering::Relaxed));
-        let Some(own) = OWN.get().and_then(Option::as_ref) else { return };
+        let Some(own) = OWN.get().and_then(Option::as_ref) else {
+            Crowd::over(&CROWD_ALONE.0).set_pins(crowds);
+            return;
+        };
         if !own.table.0.replace_in_child(true) {
             // Without memory of its own, the child would change the pins of its parent.
             std::process::abort();
         }
         let words = own.table.words();
-        words[CROWD].store(crowds.iter().sum(), Ordering::Relaxed);
+        // The turn of the new table is 0. A pin of an odd turn then counts as one of an earlier turn.
+        own.table.crowd().set_pins(crowds);
+        own.turn_at_start.store(0, Ordering::Relaxed);
         if has_slot {
             words[USED].store(slot as u64 + 1, Ordering::Relaxed);
             words[(slot + 1) * SLOT_WORDS + 1].store(1, Ordering::Relaxed);

@@ -219,8 +219,6 @@ impl Logs {
             return Readiness::Ready;
         }
         let (number, _) = requester;
-        let (latest, count) = self.latest;
-        self.latest = (number, if latest == number { count.saturating_add(1) } else { 1 });
         if self.logs.len() > 1
             && let Some(log) = self.logs.get_mut(&number)
         {
@@ -247,6 +245,13 @@ impl Logs {
             None => {}
         }
         self.take_objects(engine, clock, requester, objects)
+    }
+
+    /// Counts a request that is answered now. The attempts that had to wait do not count.
+    #[inline]
+    pub fn count_request(&mut self, number: u64) {
+        let (latest, count) = self.latest;
+        self.latest = (number, if latest == number { count.saturating_add(1) } else { 1 });
     }
 
     /// Notes that a request no longer waits for objects whose grants others keep.
@@ -373,6 +378,8 @@ impl Logs {
         let (start, present) = (log.applied, Clock::now());
         let ServedLog { key, who, lanes, file, reserved, generations, applied, storage, .. } = log;
         let (limit_of_storage, was_useless, is_useless) = (log.limit, log.is_useless, &mut log.is_useless);
+        // A log with a failed entry waits only for the host, and then ends with this call.
+        let limit = if was_useless { RING_BYTES } else { limit };
         // If this call has applied an entry, the next entry may wait for the full time.
         let must_end = |applied: u64| log.wait.is_over() && applied == start;
         let tell = |position| lanes.word_to_store(LOG_APPLIED).store(position, Ordering::Release);
@@ -402,7 +409,7 @@ impl Logs {
                     table.set_generations(*key, generations);
                 }
                 // The entry finds storage as soon as nobody holds storage back.
-                Err(Error::NoSpace) if !must_end(*applied) && !*is_useless => {
+                Err(error) if error.is_full() && !must_end(*applied) && !*is_useless => {
                     is_full = true;
                     return false;
                 }
@@ -451,12 +458,12 @@ impl Logs {
             table.set_budget(*key, limit_of_storage.saturating_sub(*storage));
             log.last_entry = Instant::now();
         }
-        if *is_useless {
-            // A client that moves the end of its sealed log gets no further pass.
-            let may_pass = !was_useless && read.is_ok();
-            return self.end_useless(engine, clock, number, may_pass) && !is_full;
+        // A client that moves the end of its sealed log gets no further pass.
+        let (may_pass, is_useless) = (!was_useless && read.is_ok(), *is_useless);
+        if is_full && is_useless {
+            log.seal();
         }
-        !is_full
+        !is_full && (!is_useless || self.end_useless(engine, clock, number, may_pass))
     }
 
     /// Ends the grants of a session whose log has an entry that could not be read or applied. If `may_pass`
@@ -474,3 +481,6 @@ impl Logs {
         true
     }
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;

@@ -73,6 +73,19 @@ pub struct Waits {
     pub awake: bool,
 }
 
+/// The reasons for which a request stays without an answer.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct StorageWaits {
+    /// True if a request that finds no free storage gets no answer yet.
+    pub requests: bool,
+    /// True if a request gets no answer yet while an entry of a log waits.
+    pub entries: bool,
+}
+
+impl StorageWaits {
+    pub const ALL: StorageWaits = StorageWaits { requests: true, entries: true };
+}
+
 /// The result of [`Requests::answer_all`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Answered {
@@ -96,9 +109,8 @@ impl Requests {
         }
     }
 
-    /// Answers the new requests of a session. If `waits_for_storage` is true, a request that finds no free
-    /// storage gets no answer yet.
-    pub fn answer_all(&mut self, engine: &Scm, session: &mut Session, waits_for_storage: bool) -> Answered {
+    /// Answers the new requests of a session, except those that must wait for storage.
+    pub fn answer_all(&mut self, engine: &Scm, session: &mut Session, waits: StorageWaits) -> Answered {
         let Session { who, joined: Some(joined), .. } = session else { return Answered::Nothing };
         let doorbell = || joined.lanes.word(DOORBELL);
         // The load comes first, because an exchange would take the cache line from the client each time.
@@ -108,11 +120,11 @@ impl Requests {
         let rung = joined.lanes.word_to_store(DOORBELL).swap(0, Ordering::SeqCst);
         let mut answered = Answered::All;
         for lane in (0..=LANES).filter(|lane| rung >> lane & 1 != 0) {
-            let waits = self.answer(engine, who, joined, lane, waits_for_storage);
-            if waits != Answered::All {
+            let of_lane = self.answer(engine, who, joined, lane, waits);
+            if of_lane != Answered::All {
                 joined.lanes.word_to_store(DOORBELL).fetch_or(1 << lane, Ordering::SeqCst);
             }
-            answered = answered.max(waits);
+            answered = answered.max(of_lane);
         }
         if self.buffer.capacity() > KEPT_BYTES {
             self.buffer = Vec::new();
@@ -127,7 +139,7 @@ impl Requests {
         // service awake.
         let waited = self.waited;
         while let Some(lane) = joined.watchers.take_ready() {
-            self.answer(engine, who, joined, lane, false);
+            self.answer(engine, who, joined, lane, StorageWaits::default());
         }
         self.waited = waited;
     }
@@ -155,7 +167,7 @@ impl Requests {
         who: &Credentials,
         joined: &mut Joined,
         lane: usize,
-        waits_for_storage: bool,
+        waits: StorageWaits,
     ) -> Answered {
         let (head, (start, room)) = (head_of(lane), data_of(lane));
         let is_asked = |word: u32| [state::REQUESTED, state::WAITING].contains(&word);
@@ -184,7 +196,7 @@ impl Requests {
             return Answered::Later;
         }
         let is_ready = ready == Readiness::Ready;
-        if !is_ready && waits_for_storage {
+        if !is_ready && waits.entries {
             return Answered::Full;
         }
         let done = if !is_ready {
@@ -197,28 +209,24 @@ impl Requests {
             Err(Error::Invalid("a request with more data than its lane holds"))
         };
         let done = match done {
-            Err(Error::NoSpace) if waits_for_storage && may_find_storage(engine, call, &self.buffer) => {
+            Err(error)
+                if error.is_full() && waits.requests && may_find_storage(engine, call, &self.buffer) =>
+            {
                 self.logs.before_answer(engine, &mut self.clock, joined.number, takes_storage);
                 self.logs.reopen(joined.number);
                 return Answered::Full;
             }
             done => done,
         };
-        let (answer, data) = match done {
-            Ok(Done { waits: true, .. }) => return Answered::All,
-            Ok(Done { number, second_number, data, .. }) => {
-                (LaneAnswer { error: 0, data_bytes: 0, number, second_number }, data)
-            }
-            Err(error) => {
-                let (error, number, text) = send_error(&error);
-                (LaneAnswer { error, data_bytes: 0, number, second_number: 0 }, text.into_bytes())
-            }
-        };
+        let Some((answer, data)) = answer_of(done) else { return Answered::All };
         let data = &data[..data.len().min(room)];
         joined.lanes.write(start, data);
         let answer = LaneAnswer { data_bytes: data.len() as u32, ..answer };
         joined.lanes.write(head + ANSWER_AT, answer.as_bytes());
         if is_ready {
+            if needs_applied_log {
+                self.logs.count_request(joined.number);
+            }
             self.logs.before_answer(engine, &mut self.clock, joined.number, takes_storage);
         }
         let word = head / 4;
@@ -341,7 +349,7 @@ impl Requests {
             ServiceCall::Unwatch => {
                 if let Some(waiting) = joined.watchers.end(request.number) {
                     // The request now fails, because the watcher is gone.
-                    self.answer(engine, who, joined, waiting, false);
+                    self.answer(engine, who, joined, waiting, StorageWaits::default());
                 }
             }
             ServiceCall::Outcome => {
@@ -416,7 +424,7 @@ impl Requests {
                 match error {
                     // The change may have been made, so the id may be in use. Otherwise the id is leaked
                     // until the next recovery.
-                    Error::Fault(_) => _ = lock(&joined.reserved).remove(id),
+                    Error::Fault(_) if !error.is_full() => _ = lock(&joined.reserved).remove(id),
                     _ => engine.reset_reserved(*id),
                 }
             }
@@ -434,6 +442,21 @@ impl Requests {
             _ => applied.offset,
         };
         Ok(Done { number, second_number: applied.created.into(), ..Done::default() })
+    }
+}
+
+/// Returns the answer with the result of a request, and its data. `None` if the request gets its answer
+/// later.
+fn answer_of(done: Result<Done>) -> Option<(LaneAnswer, Vec<u8>)> {
+    match done {
+        Ok(Done { waits: true, .. }) => None,
+        Ok(Done { number, second_number, data, .. }) => {
+            Some((LaneAnswer { error: 0, data_bytes: 0, number, second_number }, data))
+        }
+        Err(error) => {
+            let (error, number, text) = send_error(&error);
+            Some((LaneAnswer { error, data_bytes: 0, number, second_number: 0 }, text.into_bytes()))
+        }
     }
 }
 

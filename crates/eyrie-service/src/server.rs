@@ -27,13 +27,13 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use self::expel::HeldPages;
+use self::expel::{FullTime, StuckClock};
 pub use self::options::ServeOptions;
 use self::socket::{SocketFile, listen_at};
 use self::turns::Turns;
 use crate::logs::Swept;
 use crate::reach::SearchableDirectory;
-use crate::requests::{Answered, Requests};
+use crate::requests::{Answered, Requests, StorageWaits};
 use crate::session::{Session, SessionKeys};
 
 /// Sweeps over the sessions between two looks at the clock.
@@ -85,10 +85,11 @@ pub struct Service {
     sessions: BTreeMap<u64, Session>,
     next: u64,
     options: ServeOptions,
-    /// Time since which at least one request has waited for free storage.
-    full_since: Option<Instant>,
+    /// The time during which at least one request or entry of a log has waited for storage.
+    full: Option<FullTime>,
     keys: SessionKeys,
-    pages: HeldPages,
+    /// The clock of grace periods, while pins keep the page cache overfull.
+    pages: StuckClock,
     may_spin: bool,
     /// One more than the number of the processor that all clients know; 0 if a new client knows none.
     runs_on: u64,
@@ -176,10 +177,10 @@ impl Service {
             next: FIRST_SESSION,
             options,
             requests: Requests::new(),
-            full_since: None,
+            full: None,
             runs_on: 0,
             keys: SessionKeys::new(owner),
-            pages: HeldPages::default(),
+            pages: StuckClock::default(),
             may_spin: can_spin(),
             spare: spare(),
             directory: None,
@@ -201,13 +202,17 @@ impl Service {
         self.engine.recovered()
     }
 
-    /// Serves clients until the service is stopped. Then ends all sessions and saves the volume.
+    /// Serves clients until the service is stopped. Then ends all sessions and saves the volume. Logged
+    /// changes for which the host has no room stay for the next owner.
     ///
     /// # Errors
     /// `Fault` if the host fails or the volume cannot be saved.
     pub fn run(mut self) -> Result<()> {
         let served = self.serve();
         self.socket.remove();
+        self.sessions.values_mut().for_each(|session| session.end_reads(&self.engine));
+        let (logs, clock) = self.requests.logs();
+        logs.leave_to_next_owner(&self.engine, clock);
         let numbers: Vec<u64> = self.sessions.keys().copied().collect();
         numbers.into_iter().for_each(|number| self.end(number));
         let Service { mut engine, directory, requests, .. } = self;
@@ -279,7 +284,7 @@ impl Service {
     /// A request that finds no free storage stays unanswered while a client keeps retired storage from being
     /// reused. Each sweep tries it again. After a while the sweep expels such clients.
     fn sweep(&mut self) -> bool {
-        let waits = self.full_since.is_none_or(|since| self.wait_or_expel(since));
+        let waits = if self.full.is_none() { StorageWaits::ALL } else { self.wait_or_expel() };
         let (logs, clock) = self.requests.logs();
         let swept = logs.sweep(&self.engine, clock);
         let (mut has_work, mut is_full) = (swept != Swept::Nothing, swept == Swept::Full);
@@ -289,7 +294,7 @@ impl Service {
             session.lacks_storage = answered == Answered::Full;
             is_full |= session.lacks_storage;
         }
-        self.full_since = is_full.then(|| self.full_since.unwrap_or_else(Instant::now));
+        self.full = is_full.then(|| self.full.take().unwrap_or_else(|| FullTime::new(Instant::now())));
         if has_work {
             self.answer_watchers();
         }

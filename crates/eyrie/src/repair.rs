@@ -225,9 +225,10 @@ impl Repaired {
 pub(crate) fn inspect(path: &Path, paged: PagedOptions) -> Result<check::Report> {
     let report = match Scm::inspect(path, paged) {
         // A truncated volume, for example, cannot be opened. But a repair can save the rest if the rest has a
-        // superblock and the header-chunk bitmap. The error is therefore a finding.
-        Err(eyrie_engine::Error::Volume { what, .. })
-            if eyrie_engine::Volume::open_damaged(path, paged).is_ok() =>
+        // superblock and the header-chunk bitmap. The error is therefore a finding, unless another version of
+        // this program can open the volume.
+        Err(eyrie_engine::Error::Volume { what, errno, .. })
+            if errno != Errno::OPNOTSUPP && eyrie_engine::Volume::open_damaged(path, paged).is_ok() =>
         {
             Ok(check::Report::of_finding(what))
         }

@@ -137,3 +137,20 @@ fn regression_repair_without_a_reader_prints_no_empty_error() {
     assert!(lines.lines().all(|line| line.starts_with("eyrie: damaged: vol: ")), "{lines}");
     assert!(is_sound(&sandbox, "vol"));
 }
+
+/// A repair would drop the changes in the logs of a killed service. Another version of the program can apply
+/// them.
+#[test]
+fn change_logs_of_another_version_are_no_damage() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("vol/sessions"), [7; 4096]).unwrap();
+    let before = bytes(&sandbox.path("vol"));
+    let words = ["vol", "another version", "sessions"];
+    for arguments in [&["fsck", "vol"][..], &["fsck", "--repair", "vol"]] {
+        sandbox.fail(8, &words, arguments);
+    }
+    assert!(bytes(&sandbox.path("vol")) == before);
+    sandbox.fail(1, &words, ["ls", "vol:/"]);
+    fs::remove_file(sandbox.path("vol/sessions")).unwrap();
+    sandbox.succeed(["ls", "vol:/"]);
+}

@@ -5,8 +5,8 @@
 //! to which it has applied them, its user, its grant, the generations for its new objects, and the storage
 //! that its entries may need. The key is stored last and cleared first, so a slot with a key is whole. After
 //! the slots, the file has the key of the session that holds the grant of each part, as the board has. So the
-//! next owner checks entries as the service does. The service maps the table, and gives no client access to
-//! it.
+//! next owner checks entries as the service does. The last page has the version of the table and of the logs.
+//! The service maps the table, and gives no client access to it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -24,7 +24,8 @@ use super::place::HostPlace;
 use crate::access::Credentials;
 use crate::board::{MOST_SESSIONS, PARTS, SessionKey};
 use crate::change_log::{CLOSED_WORD, FAILED_WORD, FINAL_WORD, LOG_FILE_BYTES, TAIL_WORD};
-use crate::{Error, Result};
+use crate::op::encode;
+use crate::{Errno, Error, Result};
 
 /// Name of the table in the directory of its volume.
 const TABLE: &str = "sessions";
@@ -50,7 +51,12 @@ const SEEN: usize = SLOT_WORDS - 1;
 const GROUPS_MAX: usize = SEEN - FIRST_GROUP;
 /// First of the words with the sessions that hold the grants of the parts.
 const HOLDERS: usize = MOST_SESSIONS * SLOT_WORDS;
-const TABLE_BYTES: usize = (HOLDERS + PARTS) * 8;
+/// The word with [`VERSION`], in a page of its own. It is stored before the first key.
+const VERSION_WORD: usize = HOLDERS + PARTS;
+/// The version of the encoding of Ops in the lowest 16 bits, the version of the table and of the logs in the
+/// next 16 bits, and "LOGS". An owner of another version would apply other changes, or drop them.
+const VERSION: u64 = encode::VERSION as u64 | 1 << 16 | (u32::from_le_bytes(*b"LOGS") as u64) << 32;
+const TABLE_BYTES: usize = (VERSION_WORD + SLOT_WORDS) * 8;
 
 /// A slot of the table.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -146,6 +152,7 @@ impl LogTable {
             .map_err(|errno: rustix::io::Errno| failed(errno.into()))?;
         give_to_owner(&file, &directory);
         let slots = SharedMemory::map_own(file.into(), TABLE_BYTES, SharedAccess::ReadWrite)?;
+        slots.word_to_store(VERSION_WORD).store(VERSION, Ordering::Release);
         Ok(LogTable { slots, directory })
     }
 
@@ -274,6 +281,9 @@ pub(crate) struct LeftLogs {
 
 /// Returns the logs that a dead service has left in the directory of a volume. `owner` is the number of the
 /// present owner. If `to_change` is false, the files are opened only for reading.
+///
+/// # Errors
+/// `Volume` if a service of another version has left the logs, or if their table is damaged. `Fault`.
 pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Result<LeftLogs> {
     let HostPlace::Directory(directory) = place else { return Ok(LeftLogs::default()) };
     let options = options_of_left(to_change);
@@ -285,6 +295,9 @@ pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Re
         }
         Err(error) => return Err(failed(error)),
     };
+    if !check_version(&table, directory)? {
+        return Ok(LeftLogs::default());
+    }
     let mut logs = Vec::new();
     for session_place in 0..MOST_SESSIONS {
         let mut slot = Slot::new_zeroed();
@@ -324,6 +337,31 @@ pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Re
     }
     let parts = if logs.iter().any(|log| log.holder.is_some()) { holders(&table)? } else { Vec::new() };
     Ok(LeftLogs { logs, parts })
+}
+
+/// Returns true for a table of this version. Returns false if a service died while it made the table, and so
+/// had no client yet.
+///
+/// # Errors
+/// `Volume` for a table of another version. `Fault`.
+fn check_version(table: &File, directory: &Path) -> Result<bool> {
+    let failed = |source| io_fault("reading the version of the change logs", source);
+    let mut version = 0_u64;
+    match host::read_exact_at(table, version.as_mut_bytes(), VERSION_WORD as u64 * 8) {
+        Ok(()) if version == VERSION => return Ok(true),
+        Ok(()) if version == 0 => return Ok(false),
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            if host::metadata_of(table).map_err(failed)?.len() == 0 {
+                return Ok(false);
+            }
+        }
+        Err(error) => return Err(failed(error)),
+    }
+    let what = "a killed service of another version of eyrie has left changes in its logs, or the file \
+                `sessions` is damaged; open the volume with that version, or remove the file to drop the \
+                changes";
+    Err(Error::volume(&directory.display().to_string(), what, Errno::OPNOTSUPP))
 }
 
 /// Returns the parts of the volume that sessions held, from the table of their logs.

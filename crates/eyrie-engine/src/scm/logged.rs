@@ -98,7 +98,7 @@ impl Scm {
         let apply = || self.apply_with(&op, generation);
         let apply = || if may_exceed_limits(who) { self.above_limits(apply) } else { apply() };
         let made = match apply() {
-            Err(Error::NoSpace) if self.reclaim() => apply(),
+            Err(error) if error.is_full() && self.reclaim() => apply(),
             made => made,
         };
         match (made, new) {
@@ -106,7 +106,7 @@ impl Scm {
             (Err(Error::Stale), None) if is_of_object(&op) => Ok(None),
             (Err(error), None) => Err(error),
             // The change may have been made, so the id may be in use.
-            (Err(error @ Error::Fault(_)), Some(_)) => Err(error),
+            (Err(error @ Error::Fault(_)), Some(_)) if !error.is_full() => Err(error),
             (Err(error), Some(id)) => {
                 // The failed Op may have written the header.
                 self.reset_reserved(id);

@@ -122,7 +122,7 @@ impl Scm {
         let space = self.volume.space();
         match error {
             Error::Fault(_) => true,
-            // A client can also make a directory whose chain of pages is full. Then storage is left.
+            // If storage is left, no entry of a client that keeps the protocol needs more.
             Error::NoSpace => space.allocate(LARGEST_PIECE).map(|extent| space.release(extent)).is_err(),
             _ => false,
         }

@@ -28,6 +28,26 @@ fn clock_waits_for_every_pin() {
     while !retired.is_over(advance()) {}
 }
 
+/// Other pins of the crowd come and go meanwhile.
+#[test]
+fn crowd_waits_for_its_longest_pin() {
+    let words = [const { AtomicU64::new(0) }; crowd::WORDS];
+    let crowd = Crowd::over(&words);
+    let (long, at_start) = (crowd.join(), crowd.turn());
+    for _ in 0..10 {
+        crowd.leave(crowd.join());
+        assert!(crowd.is_behind(at_start));
+    }
+    let mut short = crowd.join();
+    crowd.leave(long);
+    for _ in 0..2 {
+        crowd.leave(std::mem::replace(&mut short, crowd.join()));
+    }
+    assert!(!crowd.is_behind(at_start), "the longest pin has ended");
+    crowd.leave(short);
+    assert_eq!(crowd.pins(), 0);
+}
+
 /// Another thread has the watched tables locked at the fork.
 #[test]
 fn regression_forked_child_can_watch_pins() {

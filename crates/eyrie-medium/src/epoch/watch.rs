@@ -8,7 +8,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{ADVANCING, CROWD, OTHERS, TABLE_BYTES, WATCHED, WatchedPins, own};
+use super::{ADVANCING, OTHERS, TABLE_BYTES, WATCHED, WatchedPins, own};
 use crate::fault::Fault;
 use crate::shared::{SharedAccess, SharedMemory};
 use crate::sync::{unpoisoned, wait};
@@ -65,8 +65,7 @@ impl PinWatch {
     pub fn pinned(&self) -> usize {
         let table = &self.0.table;
         let is_pinned = |&slot: &usize| table.count(slot).load(Ordering::Relaxed) % 2 == 1;
-        let crowd = table.words()[CROWD].load(Ordering::Relaxed) as usize;
-        (0..table.used()).filter(is_pinned).count().saturating_add(crowd)
+        (0..table.used()).filter(is_pinned).count().saturating_add(table.crowd().pins() as usize)
     }
 }
 

@@ -25,8 +25,8 @@ const UNUSED: Duration = Duration::from_micros(20);
 const LONGEST_KEPT: Duration = Duration::from_millis(5);
 /// Time for which a change of a part counts as recent. Tests under the scheduler do not depend on the time.
 const RECENT: Duration = if cfg!(feature = "shuttle") { Duration::MAX } else { Duration::from_millis(100) };
-/// Maximum number of sessions whose looks wait for one part. A look of a further session takes the grant back
-/// at once, and nobody gets it for a while. So if many sessions change a part, they make requests.
+/// Maximum number of sessions whose requests wait for one part. A request of a further session takes the
+/// grant back at once, and nobody gets it for a while. So if many sessions change a part, they make requests.
 const MOST_CHANGERS: usize = 8;
 /// Smallest number of parts at which a table forgets those that nobody has taken or changed lately.
 const MOST_PARTS: usize = 4096;
@@ -143,6 +143,14 @@ impl Contention {
     pub fn changes(&self, part: usize, session: u64, now: Instant) -> bool {
         let is_recent = |&(by, at): &(u64, Instant)| by == session && now - at < RECENT;
         self.has_turns && self.changed.get(&part).is_some_and(|it| it.sessions.iter().any(is_recent))
+    }
+
+    /// True if a change of the part by the session gets a turn. False if [`MOST_CHANGERS`] other sessions
+    /// have changed the part lately.
+    pub fn may_change(&self, part: usize, session: u64, now: Instant) -> bool {
+        let is_other = |&&(by, at): &&(u64, Instant)| by != session && now - at < RECENT;
+        let others = |changes: &Changes| changes.sessions.iter().filter(is_other).count();
+        self.has_turns && self.changed.get(&part).is_none_or(|it| others(it) < MOST_CHANGERS)
     }
 
     /// Notes that a session has got the grant of a part. If others have changed the part lately, the session
@@ -310,9 +318,11 @@ mod tests {
     }
 
     #[test]
-    fn looks_of_sessions_beyond_the_limit_do_not_wait() {
+    fn sessions_beyond_the_limit_do_not_wait() {
         let (shared, now) = changed_by(MOST_CHANGERS as u64 + 1);
-        assert!(shared.changes(PART, MOST_CHANGERS as u64, now));
-        assert!(!shared.changes(PART, MOST_CHANGERS as u64 + 1, now));
+        let last = MOST_CHANGERS as u64;
+        assert!(shared.changes(PART, last, now) && shared.may_change(PART, last, now));
+        assert!(!shared.changes(PART, last + 1, now) && !shared.may_change(PART, last + 1, now));
+        assert!(shared.may_change(PART, last + 1, now + RECENT));
     }
 }

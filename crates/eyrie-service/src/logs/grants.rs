@@ -13,6 +13,7 @@ use eyrie_medium::rules::{SafetyRule, broken};
 
 use super::contention::{LogUse, RequestLane};
 use super::served::ServedLog;
+use super::waiting::EntryWait;
 use super::{IDLE, Logs, Readiness, RequestedObjects};
 use crate::clock::Clock;
 
@@ -22,6 +23,9 @@ pub(super) const REQUESTS_BEFORE_GRANT: u32 = if cfg!(feature = "shuttle") { 3 }
 const RECENT: Duration = Duration::from_millis(100);
 /// Largest number of open logs.
 const MOST_OPEN: usize = 32;
+/// Number of attempts to apply a log before the service ends. Storage that was retired lately is free two
+/// attempts later.
+const LAST_ATTEMPTS: u32 = 4;
 /// Smallest budget of a log, in bytes. Tests under the scheduler have small volumes.
 const LEAST_BUDGET: u64 = if cfg!(feature = "shuttle") { 40 << 10 } else { 1 << 20 };
 
@@ -96,7 +100,10 @@ impl Logs {
         let now = Instant::now();
         // A session that changes objects also looks at them. If each look ended the grant of another session,
         // the sessions would log few changes.
-        let has_turn = self.contention.has_turns && is_change || self.contention.changes(part, number, now);
+        let has_turn = match is_change {
+            true => self.contention.may_change(part, number, now),
+            false => self.contention.changes(part, number, now),
+        };
         if has_turn && self.contention.must_wait(part, requester, usage, now) {
             return Readiness::OthersKeepParts;
         }
@@ -305,6 +312,26 @@ impl Logs {
         }
         self.close(engine, number);
         true
+    }
+
+    /// Takes all grants back before the service ends. No client holds a pin any more. A log with an entry
+    /// that still finds no storage stays for the next owner, and so does a log that the host cannot read.
+    pub fn leave_to_next_owner(&mut self, engine: &Scm, clock: &mut Clock) {
+        for number in self.open.clone() {
+            if let Some(log) = self.logs.get_mut(&number) {
+                // The next owner waits for storage as long as necessary, so this service drops no entry.
+                log.wait = EntryWait::default();
+            }
+            let is_applied = (0..LAST_ATTEMPTS).any(|_| {
+                engine.reclaim();
+                self.take_back(engine, clock, number)
+            });
+            if !is_applied {
+                tracing::warn!("a change log stays for the next owner of the volume");
+                self.open.retain(|&open| open != number);
+                self.logs.remove(&number);
+            }
+        }
     }
 
     /// Takes back all grants of the sessions that have logged nothing for [`IDLE`].

@@ -8,10 +8,20 @@ use eyrie_engine::Engine;
 use eyrie_medium::epoch::{self, Epoch};
 
 use super::Service;
+use crate::requests::StorageWaits;
 use crate::session::Session;
 
-/// Time for which a request waits for storage that clients keep from being reused.
+/// Time for which the clock of grace periods must stand still while a request or an entry waits for storage,
+/// before the service expels the clients that keep the storage from being reused.
 const STORAGE_WAIT: Duration = Duration::from_millis(50);
+/// Maximum time for which a request waits for storage, if the clock moves meanwhile.
+const LONGEST_STORAGE_WAIT: Duration = Duration::from_millis(100);
+/// Time after which a request that waits for an entry of a log gets an answer, even if no other client keeps
+/// storage from being reused: its client then repeats the call under another pin. A client repeats a call a
+/// thousand times, which must take longer than an entry waits. Tests under the scheduler do not depend on the
+/// time.
+const ENTRY_PAUSE: Duration =
+    if cfg!(feature = "shuttle") { Duration::ZERO } else { Duration::from_millis(2) };
 /// Time for which a pin may keep an overfull page cache from evicting pages, if its process requests no page
 /// meanwhile.
 const IDLE_PIN: Duration = Duration::from_secs(1);
@@ -21,61 +31,83 @@ const LONGEST_PIN: Duration = Duration::from_secs(30);
 /// not notice that [`IDLE_PIN`] is over.
 const OVERFULL_SLEEP: Duration = Duration::from_millis(100);
 
-/// The time since which pins keep a page cache overfull.
+/// The epoch at which the clock of grace periods stands still, and the time at which the service saw this
+/// first.
 #[derive(Default)]
-pub(super) struct HeldPages {
-    /// The epoch at which the clock stands still, and the time at which the service saw this first.
-    stuck: Option<(Epoch, Instant)>,
-}
+pub(super) struct StuckClock(Option<(Epoch, Instant)>);
 
-impl HeldPages {
-    /// Returns the time for which the clock of grace periods has stood still while the cache was overfull.
-    /// `None` if the cache is not overfull now.
-    fn held_for(&mut self, is_overfull: bool, now: Instant) -> Option<Duration> {
-        if !is_overfull {
-            self.stuck = None;
-            return None;
-        }
-        let epoch = epoch::now();
-        match self.stuck {
-            Some((since_epoch, since)) if since_epoch == epoch => Some(now.saturating_duration_since(since)),
+impl StuckClock {
+    /// Returns the time for which the clock has stood still since the first call.
+    fn stuck_for(&mut self, epoch: Epoch, now: Instant) -> Duration {
+        match self.0 {
+            Some((since_epoch, since)) if since_epoch == epoch => now.saturating_duration_since(since),
             _ => {
-                self.stuck = Some((epoch, now));
-                Some(Duration::ZERO)
+                self.0 = Some((epoch, now));
+                Duration::ZERO
             }
         }
     }
 }
 
+/// A time during which at least one request or entry of a log has waited for storage.
+pub(super) struct FullTime {
+    since: Instant,
+    clock: StuckClock,
+    /// Time at which requests that wait for entries last got answers.
+    answered: Instant,
+}
+
+impl FullTime {
+    pub(super) fn new(now: Instant) -> FullTime {
+        FullTime { since: now, clock: StuckClock::default(), answered: now }
+    }
+
+    /// True if requests must wait for entries on. Once in each [`ENTRY_PAUSE`] returns false.
+    fn must_wait_for_entries(&mut self, now: Instant) -> bool {
+        let waits = now.saturating_duration_since(self.answered) < ENTRY_PAUSE;
+        if !waits {
+            self.answered = now;
+        }
+        waits
+    }
+}
+
 impl Service {
-    /// Returns true if requests that have found no storage since `since` must wait: a client keeps storage
-    /// from being reused, and less than [`STORAGE_WAIT`] has passed. After [`STORAGE_WAIT`], expels these
-    /// clients, so that their storage becomes free, and returns false. Also returns false if there is no such
-    /// client. The requests are then answered, with `ENOSPC` if they still find no storage.
+    /// Tells if requests that find no storage must wait: while a client keeps storage from being reused. If
+    /// the clock of grace periods has stood still for [`STORAGE_WAIT`], expels such clients, so that their
+    /// storage becomes free. If it moves, their pins are short, and a request waits for at most
+    /// [`LONGEST_STORAGE_WAIT`]. Requests that do not wait are answered, with `ENOSPC` if they still find no
+    /// storage.
     ///
     /// Does not expel a process whose own request waits for storage, because only this service can end that
     /// wait. Expels a process whose own logged change waits, because the client does not wait for it.
     #[cold]
-    pub(super) fn wait_or_expel(&mut self, since: Instant) -> bool {
+    pub(super) fn wait_or_expel(&mut self) -> StorageWaits {
         let held = self.holding_back(|session| session.lacks_storage);
-        if held.is_empty() || since.elapsed() < STORAGE_WAIT {
-            return !held.is_empty();
+        let now = Instant::now();
+        let Some(full) = &mut self.full else { return StorageWaits::ALL };
+        let stuck_for = full.clock.stuck_for(epoch::now(), now);
+        let is_stuck = stuck_for >= STORAGE_WAIT;
+        let is_over = is_stuck || now.saturating_duration_since(full.since) >= LONGEST_STORAGE_WAIT;
+        let waits = !held.is_empty() && !is_over;
+        let entries = waits || full.must_wait_for_entries(now);
+        if is_stuck && !held.is_empty() {
+            self.expel(&held, "it kept storage from being reused in a full volume");
+            self.engine.reclaim();
         }
-        self.expel(&held, "it kept storage from being reused in a full volume");
-        self.engine.reclaim();
-        false
+        StorageWaits { requests: waits, entries }
     }
 
-    /// Applies the log of a session that ends. If an entry finds no storage for [`STORAGE_WAIT`], expels the
-    /// other clients that keep storage from being reused.
+    /// Applies the log of a session that ends. If an entry finds no storage, and the clock of grace periods
+    /// has stood still for [`STORAGE_WAIT`], expels the other clients that keep storage from being reused.
     pub(super) fn end_log(&mut self, number: u64) {
-        let started = Instant::now();
+        let mut clock_of_pins = StuckClock::default();
         loop {
             let (logs, clock) = self.requests.logs();
             if logs.end(&self.engine, clock, number) {
                 return;
             }
-            if started.elapsed() >= STORAGE_WAIT {
+            if clock_of_pins.stuck_for(epoch::now(), Instant::now()) >= STORAGE_WAIT {
                 let held = self.holding_back(|_| false);
                 self.expel(&held, "it kept storage from being reused in a full volume");
             }
@@ -86,8 +118,11 @@ impl Service {
     /// Expels the clients whose pins have kept too many pages of a disk in memory for too long. A process
     /// that continues to request pages is expelled later: after [`LONGEST_PIN`] instead of [`IDLE_PIN`].
     pub(super) fn expel_from_cache(&mut self, now: Instant) {
-        let is_overfull = self.engine.volume().medium().is_overfull_by_pins();
-        let Some(held_for) = self.pages.held_for(is_overfull, now) else { return };
+        if !self.engine.volume().medium().is_overfull_by_pins() {
+            self.pages = StuckClock::default();
+            return;
+        }
+        let held_for = self.pages.stuck_for(epoch::now(), now);
         if held_for < IDLE_PIN {
             return;
         }
@@ -125,5 +160,34 @@ impl Service {
             tracing::warn!(process = session.process, "a client was expelled, because {why}");
             self.end(number);
         }
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    /// A client whose pins are short keeps no storage for long, even if it has a pin at each look.
+    #[test]
+    fn clock_that_moves_is_not_stuck() {
+        let (mut clock, start, first) = (StuckClock::default(), Instant::now(), epoch::now());
+        let mut at =
+            |epoch, milliseconds| clock.stuck_for(epoch, start + Duration::from_millis(milliseconds));
+        let mut second = first;
+        while second == first {
+            second = epoch::advance();
+        }
+        assert_eq!([at(first, 0), at(first, 40)], [0, 40].map(Duration::from_millis));
+        assert_eq!([at(second, 60), at(second, 100)], [0, 40].map(Duration::from_millis));
+    }
+
+    /// A client repeats a call at most a thousand times.
+    #[test]
+    fn requests_are_answered_rarely_while_an_entry_waits() {
+        let start = Instant::now();
+        let mut full = FullTime::new(start);
+        let looks = (1..=100_000).map(|look| start + look * Duration::from_micros(10));
+        let answers = looks.filter(|&now| !full.must_wait_for_entries(now)).count();
+        assert!((100..=500).contains(&answers), "{answers} answers in a second");
     }
 }

@@ -15,9 +15,8 @@ use rand::{Rng, SeedableRng};
 use super::hostile::RawSession;
 use super::*;
 
-/// Size of a table of pins in bytes, and the indices of its words with the number of used slots and with the
-/// number of pins without a slot.
-const PINS: (usize, usize, usize) = (257 * 128, 0, 1);
+/// Size of a table of pins in bytes, and the index of its word with the number of used slots.
+const PINS: (usize, usize) = (257 * 128, 0);
 /// Size of the claims in bytes.
 const CLAIMS: usize = 1 << 18;
 

@@ -39,7 +39,7 @@ pub fn create(tx: &mut Transaction<'_>) -> Result<Pointer> {
 /// `is_optional`. If the first page of the bucket has no room, the entry goes into a further page.
 ///
 /// # Errors
-/// `NoSpace`, `Corrupt`, `Fault`. The caller must not commit the transaction after an error.
+/// `NoSpace`, `DirectoryFull`, `Corrupt`, `Fault`. The caller must not commit the transaction after an error.
 pub fn insert(
     tx: &mut Transaction<'_>,
     root: Pointer,
@@ -155,7 +155,7 @@ impl NewEntry<'_> {
         // Only names that collide on purpose make so long a chain. Linux reports `ENOSPC`, too, if the index
         // of a directory is full.
         if !chain.may_grow() {
-            return Err(Error::NoSpace);
+            return Err(Error::DirectoryFull);
         }
         let further = tx.allocate(PAGE_BYTES)?;
         let mut image = PageImage::new(Commit::new(0, level), self.stamp);

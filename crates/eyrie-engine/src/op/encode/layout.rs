@@ -7,7 +7,7 @@ pub(super) use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of the encoding.
-pub(super) const VERSION: u16 = 5;
+pub(crate) const VERSION: u16 = 5;
 
 /// The start of every record.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]

@@ -17,11 +17,12 @@ mod tests;
 
 pub use self::decode::{DecodeError, Decoded, decode, decode_unsummed};
 
+pub(crate) use self::layout::VERSION;
 use self::layout::{
     BatchFields, CHECKSUM_AT, CloneRangeFields, CreateFields, CreateUnnamedFields, DataFields, ExpectFields,
     FallocateFields, HEADER_SIZE, LinkFields, MarkAccessFields, NameFields, OpKind, OpRecordHeader,
-    PutFields, RenameFields, SetAttributesFields, SetSizeFields, TimeFields, VERSION, WhiteoutFields,
-    XattrFields, present,
+    PutFields, RenameFields, SetAttributesFields, SetSizeFields, TimeFields, WhiteoutFields, XattrFields,
+    present,
 };
 use crate::op::{AclKind, Whiteout};
 use crate::{

@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::access::Credentials;
-use crate::board::{SessionKey, part_of};
+use crate::board::{MOST_SESSIONS, PARTS, SessionKey, part_of};
 use crate::change_log::{
     ENTRY_HEAD_BYTES, EntryHead, FAILED_WORD, FINAL_WORD, HEAD_BYTES, LOG_FILE_BYTES, NO_DETAIL, TAIL_WORD,
 };
@@ -25,6 +25,7 @@ const OWNER: Owner = Owner { mode: 0o600, uid: 0, gid: 0 };
 const TIME: Time = Time::new(5, 0);
 /// Size of the slot of a session in the table of the logs, and offsets in the slot.
 const SLOT_BYTES: usize = 4096;
+const TABLE_BYTES: usize = (MOST_SESSIONS + 1) * SLOT_BYTES + PARTS * 8;
 const APPLIED: usize = 8;
 const BUDGET: usize = 16;
 const SEEN: usize = 4088;
@@ -543,6 +544,35 @@ fn entry_that_the_service_has_found_counts() {
     let engine = killed.open().expect("sound");
     assert_eq!(bytes_of(&engine, b"file"), b"grey");
     assert_eq!(killed.log_word(FINAL_WORD), killed.tail + 1, "the client learns that the change is made");
+}
+
+/// A program of another version refuses the volume, and so drops no changes.
+#[test]
+fn logs_of_another_version_stay() {
+    let mut killed = Killed::new(&Credentials::root());
+    killed.write(0, b"blue");
+    let at = MOST_SESSIONS * SLOT_BYTES + PARTS * 8;
+    let version = killed.table_word(at);
+    for other in [version + 1, version + (1 << 16)] {
+        killed.change_table(at, other);
+        for refused in [killed.open(), Scm::open_read_only(&killed.path(), PagedOptions::for_host())] {
+            assert_eq!(refused.err().map(|error| error.errno()), Some(crate::Errno::OPNOTSUPP));
+        }
+    }
+    killed.change_table(at, version);
+    assert_eq!(bytes_of(&killed.open().expect("sound"), b"file"), b"blue");
+}
+
+/// A service that died while it made its table had no client yet.
+#[test]
+fn table_that_was_not_finished_has_no_logs() {
+    let killed = Killed::new(&Credentials::root());
+    for bytes in [0, TABLE_BYTES] {
+        let table = File::create(killed.path().join("sessions")).expect("room");
+        table.set_len(bytes as u64).expect("room");
+        assert_is_clean(&killed.open().expect("sound"));
+        assert!(!killed.path().join("sessions").exists());
+    }
 }
 
 /// An entry without an Op fills the rest of the ring. The next entry is at the start of the ring.
