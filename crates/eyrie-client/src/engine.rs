@@ -49,11 +49,7 @@ impl Client {
         if !self.unsynced.has_some() {
             return self.check_log();
         }
-        match self.sync() {
-            // The first request of a forked child fails, because it only makes the child join the service.
-            Err(Error::Stale) => self.sync(),
-            synced => synced,
-        }
+        self.sync()
     }
 }
 

@@ -170,6 +170,23 @@ fn join_in_child(medium: MediumChoice) {
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
 }
 
+/// The first call of a child may be one that names no object of its parent's session.
+#[test]
+fn first_call_of_a_forked_child_may_concern_the_whole_volume() {
+    for medium in [MediumChoice::Auto, MediumChoice::Paged] {
+        served(8 << 20, medium, |socket| {
+            let client = Client::connect(socket, false).expect("a session");
+            let total = client.space().total;
+            let synced = in_forked_child(|| client.sync().is_ok());
+            assert!(synced.expect("a child"), "{medium:?}: sync");
+            let has_space = in_forked_child(|| client.space().total == total);
+            assert!(has_space.expect("a child"), "{medium:?}: space");
+            let has_no_quotas = in_forked_child(|| matches!(client.quotas(), Ok(None)));
+            assert!(has_no_quotas.expect("a child"), "{medium:?}: quotas");
+        });
+    }
+}
+
 /// A thread of the parent waits for notices of the same watcher at the fork.
 #[test]
 fn forked_child_gets_notices_by_its_own_session() {
