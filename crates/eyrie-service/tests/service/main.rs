@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 
 use eyrie::{
     AccessTimes, Credentials, Files, Kvfs, MediumChoice, OpenFlags, PagedOptions, Posix, PosixExt, Pxfs,
-    Volume,
+    SetTime, Time, Volume,
 };
 use eyrie_client::Client;
 use eyrie_engine::{Engine, Errno};
@@ -166,6 +166,34 @@ fn reads_of_clients_set_access_times() {
     assert_eq!(strict.read("/egg").unwrap(), b"blue", "a session that only reads");
     assert_eq!(other.metadata("/egg").unwrap(), read);
     drop((nodes, files, other, reading, strict));
+    served.stop();
+}
+
+/// A client and its service read different clocks. The present in a call of a client is that of the service.
+#[test]
+fn touched_file_is_not_older_than_an_earlier_change() {
+    let mut served = Served::new(8 << 20);
+    let files = served.files();
+    let modified = |name: &[u8]| {
+        // `stat` would make the next stamp a fine one.
+        let _pin = files.pin();
+        let engine = files.engine();
+        let id = engine.lookup(engine.root(), name).unwrap().unwrap();
+        engine.attributes(id).unwrap().modified
+    };
+    files.write("/touched", "blue").unwrap();
+    for round in 0..50 {
+        files.write("/written", [round]).unwrap();
+        files.utimens("/touched".into(), SetTime::Omit, SetTime::Now).unwrap();
+        let (written, touched) = (modified(b"written"), modified(b"touched"));
+        assert!(touched >= written, "round {round}: {touched:?} after {written:?}");
+    }
+    // A time that the caller has named stays, even if it is the stamp of the call.
+    let late = || Time::new(5_000_000_000, 7);
+    let stopped = files.with_clock(late);
+    stopped.utimens("/touched".into(), SetTime::Now, SetTime::To(late())).unwrap();
+    assert_eq!(modified(b"touched"), late());
+    drop((stopped, files));
     served.stop();
 }
 
