@@ -195,8 +195,10 @@ impl Engine for Client {
         let count = self.claims.count_to_change(id);
         let before = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
         if before == Ok(1) && self.board().has_orphans(id) {
-            // If the service has ended, the next one sees the claims as they are now.
-            let _ = self.call(ServiceCall::Closed, id.raw(), 0, &[]);
+            // The claims belong to all sessions of this process, even if the caller's pin belongs to an
+            // earlier one. If the service has ended, the next one sees the claims as they are now.
+            let request = ServiceRequest { call: ServiceCall::Closed, id: id.raw(), number: 0, data: &[] };
+            let _ = self.session.load().channel.call(&request);
         }
     }
 

@@ -236,6 +236,32 @@ fn unlinked_file_stays_readable_until_its_last_close() {
     served.stop();
 }
 
+/// A thread closes the last handle of an unlinked file under a pin of an earlier session.
+#[test]
+fn close_under_an_old_pin_frees_an_unlinked_file() {
+    let (mut served, [one, other]) = Served::with_clients(8 << 20);
+    one.write("/egg", "blue").unwrap();
+    let egg = one.open_file("/egg").unwrap();
+    let pin = one.pin();
+    assert!(one.engine().lookup(one.engine().root(), b"egg").unwrap().is_some());
+    served.end();
+    served.start();
+    std::thread::scope(|scope| {
+        // Only the pin of this test's thread is an old one.
+        let removing = scope.spawn(|| {
+            assert_eq!(one.read("/egg").unwrap(), b"blue");
+            other.remove_file("/egg").unwrap();
+        });
+        removing.join().unwrap();
+    });
+    let before = other.engine().space().objects;
+    drop(egg);
+    drop(pin);
+    assert_eq!(other.engine().space().objects, before - 1);
+    drop((one, other));
+    served.stop();
+}
+
 #[test]
 fn end_of_a_client_frees_its_orphans_and_reservations() {
     let (mut served, [lost, other]) = Served::with_clients(64 << 20);
