@@ -184,7 +184,7 @@ impl Client {
 
     /// Returns the key of the session in which the ids of the caller are valid: the session of the first call
     /// under the pin of this thread. Another thread may have joined the next session since. A thread without
-    /// a pin, or without a slot for its pins, gets the key of the current session.
+    /// a pin gets the key of the current session.
     #[inline]
     pub(crate) fn key(&self) -> SessionKey {
         let pin = pin_number();
