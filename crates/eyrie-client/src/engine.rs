@@ -212,6 +212,10 @@ impl Engine for Client {
         WRITE_MAX
     }
 
+    fn may_share_extents(&self) -> bool {
+        self.view.has_shared_extents()
+    }
+
     #[inline]
     fn may_have_locks(&self) -> bool {
         self.has_locked.load(Ordering::Relaxed)

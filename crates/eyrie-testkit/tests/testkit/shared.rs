@@ -104,12 +104,14 @@ fn earlier_client_knows_of_the_first_clone() {
         };
         let (earlier, later) = (files(), files());
         later.write("/egg", vec![7; 1 << 20]).expect("room");
+        assert!(earlier.data_bytes_max() <= 4 << 20, "no pages are shared");
         let egg = later.open("/egg".into(), OpenFlags::READ | OpenFlags::WRITE, 0).expect("there");
         let mut size = 1 << 20;
         while size < 64 << 20 {
             later.clone_range((&egg, 0), (&egg, size), 0).expect("room for nodes");
             size *= 2;
         }
+        assert!(earlier.data_bytes_max() >= size);
         let egg = earlier.open_file("/egg").expect("there");
         assert_eq!(earlier.seek(egg.handle(), 0, Whence::Hole).expect("the file is sound"), size);
     });
