@@ -352,7 +352,14 @@ fn reading_session_refuses_changes() {
     let files = Pxfs::new(reader, Credentials::of_process());
     assert_eq!(files.read("/egg").unwrap(), b"blue");
     assert_eq!(files.remove_file("/egg").unwrap_err().errno(), Errno::ROFS);
-    drop(files);
+    let (writer, egg) = (served.client(), files.open_file("/egg").unwrap());
+    {
+        let pin = files.pin();
+        assert_eq!(&egg.view(.., &pin).unwrap()[..], b"blue");
+        let id = writer.lookup(writer.root(), b"egg").unwrap().unwrap();
+        assert!(writer.view(id, (0, 4), &pin).unwrap().is_none(), "the reader has sealed the file");
+    }
+    drop((writer, egg, files));
     served.stop();
 }
 
