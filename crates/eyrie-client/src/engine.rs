@@ -316,6 +316,10 @@ impl Engine for Client {
     }
 
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {
+        if self.read_only {
+            // The Op would fail, and reserved ids take storage of the volume.
+            return Err(Error::OpenedReadOnly);
+        }
         let key = self.key();
         if let Err(Fault::Forked) = self.medium().check() {
             self.rejoin(key)?;

@@ -352,6 +352,15 @@ fn reading_session_refuses_changes() {
     let files = Pxfs::new(reader, Credentials::of_process());
     assert_eq!(files.read("/egg").unwrap(), b"blue");
     assert_eq!(files.remove_file("/egg").unwrap_err().errno(), Errno::ROFS);
+    assert_eq!(files.create_dir("/dir").unwrap_err().errno(), Errno::ROFS);
+    let reserved = loop {
+        // The service soon notices the end of the first client.
+        if let [reading] = Client::sessions(&served.socket).unwrap()[..] {
+            break reading.reserved;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    };
+    assert_eq!(reserved, 0, "the reader has reserved ids");
     let (writer, egg) = (served.client(), files.open_file("/egg").unwrap());
     {
         let pin = files.pin();
