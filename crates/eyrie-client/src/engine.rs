@@ -404,6 +404,10 @@ impl Engine for Client {
 
     #[inline]
     fn directory_changes(&self) -> u64 {
+        // The ids that a caller finds by this count are those of the present session. So this session becomes
+        // that of the caller's pin now, and not at a later call, when another thread may have joined the next
+        // session.
+        let _ = self.key();
         let before = self.exchanges.load(Ordering::Acquire);
         let changes = self.board().directory_changes();
         // The board of a dead service does not change any more, although the volume may. The first call with

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod cached_paths;
 mod deferred;
 #[macro_use]
 mod disk;
