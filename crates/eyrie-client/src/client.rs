@@ -184,7 +184,7 @@ impl Client {
 
     /// Returns the key of the session in which the ids of the caller are valid: the session of the first call
     /// under the pin of this thread. Another thread may have joined the next session since. A thread without
-    /// a pin, or without a slot for its pins, gets the key of the current session.
+    /// a pin gets the key of the current session.
     #[inline]
     pub(crate) fn key(&self) -> SessionKey {
         let pin = pin_number();
@@ -354,16 +354,19 @@ impl Client {
         self.board().seen_ops_are_durable() && self.is_current(key)
     }
 
-    /// Makes a request. If the session ends before the answer, joins the next session. Then repeats a request
-    /// that does not depend on its session, and returns `Stale` for all others. For an Op, first asks the
-    /// service for the result: returns it if the Op was applied, and `ServiceEnded` if the result is unknown.
+    /// Makes a request. If the session ends before the answer, or if this process is a forked child without a
+    /// session, joins the next session. Then repeats a request that does not depend on its session, and
+    /// returns `Stale` for all others. For an Op, first asks the service for the result: returns it if the Op
+    /// was applied, and `ServiceEnded` if the result is unknown.
     fn ask(&self, request: &ServiceRequest<'_>) -> Result<Reply> {
         let is_of_session = request.call.is_of_session();
         loop {
             let key = self.key();
             if let Err(Fault::Forked) = self.medium().check() {
                 self.rejoin(key)?;
-                return Err(Error::Stale);
+                if is_of_session {
+                    return Err(Error::Stale);
+                }
             }
             self.medium().check()?;
             let session = self.session.load();

@@ -49,11 +49,7 @@ impl Client {
         if !self.unsynced.has_some() {
             return self.check_log();
         }
-        match self.sync() {
-            // The first request of a forked child fails, because it only makes the child join the service.
-            Err(Error::Stale) => self.sync(),
-            synced => synced,
-        }
+        self.sync()
     }
 }
 
@@ -132,6 +128,10 @@ impl Engine for Client {
     }
 
     fn seal(&self, id: ObjectId) -> Result<()> {
+        if self.read_only {
+            // The volume must not change. Without a seal, the caller copies the bytes.
+            return Ok(());
+        }
         self.call(ServiceCall::Seal, id.raw(), 0, &[]).map(drop)
     }
 
@@ -199,8 +199,10 @@ impl Engine for Client {
         let count = self.claims.count_to_change(id);
         let before = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
         if before == Ok(1) && self.board().has_orphans(id) {
-            // If the service has ended, the next one sees the claims as they are now.
-            let _ = self.call(ServiceCall::Closed, id.raw(), 0, &[]);
+            // The claims belong to all sessions of this process, even if the caller's pin belongs to an
+            // earlier one. If the service has ended, the next one sees the claims as they are now.
+            let request = ServiceRequest { call: ServiceCall::Closed, id: id.raw(), number: 0, data: &[] };
+            let _ = self.session.load().channel.call(&request);
         }
     }
 
@@ -212,6 +214,10 @@ impl Engine for Client {
     #[inline]
     fn write_max(&self) -> usize {
         WRITE_MAX
+    }
+
+    fn may_share_extents(&self) -> bool {
+        self.view.has_shared_extents()
     }
 
     #[inline]
@@ -310,6 +316,10 @@ impl Engine for Client {
     }
 
     fn reserve(&self, kind: Kind) -> Result<ObjectId> {
+        if self.read_only {
+            // The Op would fail, and reserved ids take storage of the volume.
+            return Err(Error::OpenedReadOnly);
+        }
         let key = self.key();
         if let Err(Fault::Forked) = self.medium().check() {
             self.rejoin(key)?;
@@ -394,6 +404,10 @@ impl Engine for Client {
 
     #[inline]
     fn directory_changes(&self) -> u64 {
+        // The ids that a caller finds by this count are those of the present session. So this session becomes
+        // that of the caller's pin now, and not at a later call, when another thread may have joined the next
+        // session.
+        let _ = self.key();
         let before = self.exchanges.load(Ordering::Acquire);
         let changes = self.board().directory_changes();
         // The board of a dead service does not change any more, although the volume may. The first call with
@@ -419,7 +433,6 @@ impl Engine for Client {
     }
 
     fn wait_for(&self, id: ObjectId) -> Result<()> {
-        self.check_log()?;
         // If the medium has failed, or this process is a forked child, the request finds that out.
         if self.seen_ops_are_durable() {
             return Ok(());

@@ -16,6 +16,8 @@ use eyrie_engine::Error;
 use eyrie_medium::{Addr, Fault};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::session::io_fault;
+
 /// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EyrieSvc");
 /// Version of the protocol. A client and a service of different versions refuse each other.
@@ -367,7 +369,7 @@ pub struct LaneAnswer {
     pub error: u32,
     /// Bytes of data.
     pub data_bytes: u32,
-    /// A number that the call returns, or the address of an error.
+    /// A number that the call returns, or the address or the errno of an error.
     pub number: u64,
     /// A second number that the call returns.
     pub second_number: u64,
@@ -440,9 +442,10 @@ const FAULT: u32 = 103;
 const CHECKSUM: u32 = 104;
 const READ_ONLY: u32 = 105;
 const HOST_FULL: u32 = 106;
+const HOST_ERROR: u32 = 107;
 
-/// Returns the number, the address and the text of an error. The address is 0 for an error without an
-/// address.
+/// Returns the number, the address and the text of an error. An error of the host has its errno in the place
+/// of the address. All other errors without an address have 0.
 pub fn send_error(error: &Error) -> (u32, u64, String) {
     match error {
         Error::Invalid(what) => (INVALID, 0, (*what).to_owned()),
@@ -451,6 +454,10 @@ pub fn send_error(error: &Error) -> (u32, u64, String) {
         Error::Fault(Fault::Checksum { addr }) => (CHECKSUM, addr.raw(), String::new()),
         Error::Fault(Fault::ReadOnly) => (READ_ONLY, 0, String::new()),
         Error::Fault(Fault::HostFull) => (HOST_FULL, 0, String::new()),
+        Error::Fault(Fault::Io { what, source }) => match source.raw_os_error() {
+            Some(errno) => (HOST_ERROR, errno as u64, what.clone()),
+            None => (FAULT, 0, error.to_string()),
+        },
         plain => match number_of(plain) {
             Some(number) => (number, 0, String::new()),
             None => (FAULT, 0, plain.to_string()),
@@ -467,10 +474,8 @@ pub fn received_error(number: u32, address: u64, text: &str) -> Error {
         CHECKSUM => Error::Fault(Fault::Checksum { addr: Addr::from_raw(address) }),
         READ_ONLY => Error::Fault(Fault::ReadOnly),
         HOST_FULL => Error::Fault(Fault::HostFull),
-        number => plain(number).unwrap_or_else(|| {
-            let source = std::io::Error::other(text.to_owned());
-            Error::Fault(Fault::Io { what: "the service".to_owned(), source })
-        }),
+        HOST_ERROR => io_fault(text, std::io::Error::from_raw_os_error(address as i32)),
+        number => plain(number).unwrap_or_else(|| io_fault("the service", std::io::Error::other(text))),
     }
 }
 
@@ -496,6 +501,7 @@ fn interned(text: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use eyrie_engine::Errno;
     use zerocopy::FromZeros;
 
     use super::*;
@@ -519,7 +525,11 @@ mod tests {
         let faults = [page, Fault::ReadOnly, Fault::HostFull].map(Error::Fault);
         let plain = [Error::NotFound, Error::ServiceEnded, Error::DirectoryFull];
         let others = [Error::Invalid("a reason"), corrupt].into_iter().chain(plain);
-        for error in others.chain(faults) {
+        let full = [Errno::NOSPC, Errno::IO].map(|errno| {
+            let source = std::io::Error::from_raw_os_error(errno.into());
+            Error::Fault(Fault::Io { what: "writing the journal".to_owned(), source })
+        });
+        for error in others.chain(faults).chain(full) {
             let (number, address, text) = send_error(&error);
             let received = received_error(number, address, &text);
             assert_eq!((received.to_string(), received.errno()), (error.to_string(), error.errno()));

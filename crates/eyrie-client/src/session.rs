@@ -101,7 +101,8 @@ pub struct Greeting {
     pub flags: Option<File>,
 }
 
-fn io_fault(what: &str, source: io::Error) -> Error {
+/// Returns the fault of a failed call to the host.
+pub fn io_fault(what: &str, source: io::Error) -> Error {
     Error::Fault(Fault::Io { what: what.to_owned(), source })
 }
 

@@ -151,7 +151,7 @@ struct ThreadPins {
     slot: Cell<usize>,
     /// The count of the slot. `None` before the first claim, and for a thread without a slot.
     count: Cell<Option<&'static AtomicU64>>,
-    /// The index of the pin in the crowd, while a thread without a slot holds a pin.
+    /// Twice the number of outermost pins that the thread has made in the crowd, plus the index of the last.
     crowd: Cell<usize>,
     depth: Cell<u32>,
 }
@@ -288,7 +288,7 @@ impl ThreadPins {
         self.slot();
         match self.count.get() {
             Some(count) => _ = count.fetch_add(1, Ordering::SeqCst),
-            None => self.crowd.set(own_crowd().join()),
+            None => self.crowd.set(2 * (self.crowd.get() / 2 + 1) + own_crowd().join()),
         }
     }
 
@@ -308,7 +308,7 @@ impl ThreadPins {
         match self.count.get() {
             // Only this thread stores to the count, so a plain addition is enough.
             Some(count) => count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release),
-            None => own_crowd().leave(self.crowd.get()),
+            None => own_crowd().leave(self.crowd.get() % 2),
         }
     }
 }
@@ -335,14 +335,14 @@ pub(crate) fn is_pinned() -> bool {
 }
 
 /// Returns a number that differs for each outermost pin of this thread. Returns 0 if the thread holds no pin
-/// or has no slot.
+/// or is ending.
 #[inline]
 pub fn pin_number() -> u64 {
-    let number = |local: &ThreadPins| match local.count.get() {
-        Some(count) if local.depth.get() > 0 => count.load(Ordering::Relaxed),
-        _ => 0,
+    let of_pin = |local: &ThreadPins| match local.count.get() {
+        Some(count) => count.load(Ordering::Relaxed),
+        None => local.crowd.get() as u64,
     };
-    LOCAL.try_with(number).unwrap_or(0)
+    LOCAL.try_with(|local| if local.depth.get() > 0 { of_pin(local) } else { 0 }).unwrap_or(0)
 }
 
 /// Returns the current epoch.
@@ -449,7 +449,7 @@ fn register_fork_handler() {
         }
         OTHERS.store(0, Ordering::Relaxed);
         // A thread that is ending has no slot.
-        let pins = |local: &ThreadPins| (local.slot.get(), local.depth.get() > 0, local.crowd.get());
+        let pins = |local: &ThreadPins| (local.slot.get(), local.depth.get() > 0, local.crowd.get() % 2);
         let (slot, is_pinned, index) = LOCAL.try_with(pins).unwrap_or((SLOTS, false, 0));
         let has_slot = slot < SLOTS;
         // Of the pins in the crowd, the child has only those of this thread.

@@ -91,6 +91,24 @@ fn forked_child_keeps_only_its_own_pin() {
     assert!(clock_runs(), "a thread that has ended is pinned");
 }
 
+#[test]
+fn pins_of_a_thread_without_a_slot_have_numbers() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (index, [unpinned, first, nested, second]) = without_slots(|| {
+        let unpinned = epoch::pin_number();
+        let outer = epoch::pin();
+        let first = epoch::pin_number();
+        let inner = epoch::pin();
+        let nested = epoch::pin_number();
+        drop((inner, outer));
+        let _pin = epoch::pin();
+        (epoch::thread_index(), [unpinned, first, nested, epoch::pin_number()])
+    });
+    assert_eq!(index, SLOTS, "the test has a slot");
+    assert_eq!((unpinned, first), (0, nested));
+    assert!(first != 0 && second != 0 && second != first, "{first}, {second}");
+}
+
 /// At the fork, the pin is of an earlier epoch. The parent has noted its count at the start of the present
 /// epoch.
 #[test]

@@ -30,8 +30,11 @@ use crate::session::{Joined, Session};
 
 mod needs;
 
-/// Maximum number of reserved ids of one session.
-const MOST_RESERVED: usize = 4096;
+/// Maximum number of reserved ids of one session. A batch of keys needs an id for each value that it puts.
+const MOST_RESERVED: usize = 1 << 16;
+/// Number of reserved ids of one session above which its log is applied before it gets further ids. Most of
+/// these ids belong to new objects whose entries are not applied.
+const MOST_UNAPPLIED: usize = 4096;
 /// Maximum number of ids in one answer.
 const MOST_IDS: u64 = 512;
 /// Maximum number of accounts in one answer.
@@ -489,7 +492,9 @@ fn reserve(engine: &Scm, joined: &Joined, request: &LaneRequest) -> Result<Done>
         }
     }
     if ids.is_empty() {
-        return Err(Error::Invalid("the session has reserved too many ids"));
+        // The session needs all of these ids at the same time, so it wants to make a larger change than a
+        // service allows.
+        return Err(Error::TooLarge);
     }
     Ok(Done::words(&ids))
 }

@@ -32,7 +32,8 @@ pub struct Requester<'a, E: Engine> {
 
 impl<E: Engine> Requester<'_, E> {
     /// Returns the Op that the user may make in place of `op`. Its time is the present, and it clears the
-    /// set-id bits that a change by this user clears. Root may choose an earlier time and the set-id bits.
+    /// set-id bits that a change by this user clears. Root may choose an earlier time and the set-id bits. If
+    /// the Op sets a time of the object to the time of the Op, it sets this time to the present, too.
     ///
     /// # Errors
     /// `AccessDenied`, `NotPermitted`, and the errors of reading the objects. For extended attributes and
@@ -93,7 +94,7 @@ impl<E: Engine> Requester<'_, E> {
                 Op::CloneRange { source, source_offset, id, offset, length, set_ids, time: at(time) }
             }
             Op::SetAttributes { id, change, time } => {
-                Op::SetAttributes { id, change: self.check_attributes(id, change)?, time: at(time) }
+                Op::SetAttributes { id, change: self.check_set(id, change, time, at(time))?, time: at(time) }
             }
             Op::MarkAccess { id, time } => Op::MarkAccess { id: self.check_may_read(id)?, time: at(time) },
             Op::SetXattr { id, name, value, mode, time } => {
@@ -228,9 +229,17 @@ impl<E: Engine> Requester<'_, E> {
         Ok(if keeps_set_ids(self.who) { wanted } else { set_ids_after_write(self.who, &file) })
     }
 
-    fn check_attributes(&self, id: ObjectId, change: AttributeChange) -> Result<AttributeChange> {
+    /// Checks a change of attributes, and returns the change to make. The client has asked for the change at
+    /// the time `asked`, and the change gets the time `time`.
+    fn check_set(
+        &self,
+        id: ObjectId,
+        change: AttributeChange,
+        asked: Time,
+        time: Time,
+    ) -> Result<AttributeChange> {
         let object = self.protection(id)?;
-        let mut change = change;
+        let mut change = moved(change, asked, time);
         let at_most_drops_capability = change
             == AttributeChange { drops_capability: change.drops_capability, ..AttributeChange::default() };
         if at_most_drops_capability && !self.who.owns(&object) {
@@ -347,6 +356,13 @@ impl<E: Engine> Requester<'_, E> {
             _ => check_store(self.who, &self.protection(dir)?),
         }
     }
+}
+
+/// Returns a change with the time `to` in the place of `from`. For the present, a client sets the time of its
+/// Op.
+fn moved(change: AttributeChange, from: Time, to: Time) -> AttributeChange {
+    let moved = |set: Option<Time>| set.map(|time| if time == from { to } else { time });
+    AttributeChange { accessed: moved(change.accessed), modified: moved(change.modified), ..change }
 }
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ impl VolumeView {
 
     /// True if several pointers may lead to an extent of the volume. The board has this fact, so a reader in
     /// another process notices even a first clone that is made after its open.
-    pub(crate) fn has_shared_extents(&self) -> bool {
+    pub fn has_shared_extents(&self) -> bool {
         self.board.has_shared_extents()
     }
 

@@ -8,7 +8,7 @@ use eyrie_engine::scm::{HEADER_BYTES, Scm};
 use eyrie_engine::{Engine, FallocateMode, Op};
 use eyrie_medium::sync::lock;
 
-use super::{MOST_IDS, MOST_RESERVED};
+use super::{MOST_IDS, MOST_UNAPPLIED};
 use crate::session::Joined;
 
 /// True if logged changes must be applied before a request.
@@ -19,7 +19,7 @@ pub fn needs_applied_log(engine: &Scm, joined: &Joined, call: ServiceCall) -> bo
         // be promised to entries. If ids or storage may run short, the log is applied first.
         Reserve => {
             let count = lock(&joined.reserved).len();
-            count + MOST_IDS as usize > MOST_RESERVED || !has_room_for_ids(engine)
+            count + MOST_IDS as usize > MOST_UNAPPLIED || !has_room_for_ids(engine)
         }
         // The answers do not depend on the changes of other sessions, and these sessions see no effect.
         BringPages | EndWait | Notices | Unreserve | Unwatch => false,

@@ -11,7 +11,7 @@ use eyrie_client::protocol::{
     LOG_APPLIED, LOG_BUDGET, LOG_FAILED, LOG_GENERATION, LOG_TAIL, LaneRequest, LogWord, ServiceCall,
 };
 use eyrie_engine::board::GRANTED_IN_PARTS;
-use eyrie_engine::change_log::{EntryHead, HEAD_BYTES, NO_DETAIL, RING_BYTES, TAIL_WORD};
+use eyrie_engine::change_log::{EntryHead, FAILED_WORD, HEAD_BYTES, NO_DETAIL, RING_BYTES, TAIL_WORD};
 use eyrie_engine::op::encode::encode_unsummed;
 use eyrie_engine::{Content, Kind, ObjectId, Op, Owner, SetIds, Time};
 use eyrie_medium::sync::sleep::can_spin;
@@ -445,6 +445,28 @@ fn appends_to_an_append_only_file_are_made() {
     files.set_inode_flags(&log, eyrie::InodeFlags::empty()).unwrap();
     files.close(log).unwrap();
     drop((files, other));
+    served.stop();
+}
+
+/// A client that has lost a logged change learns of the loss by its syncs. Its other calls go on.
+#[test]
+fn lost_change_is_an_error_of_syncs_only() {
+    let mut served = Served::new(8 << 20);
+    let files = served.files();
+    files.write("/egg", "blue").unwrap();
+    // An owner that cannot apply an entry sets this word.
+    let mut entries = std::fs::read_dir(&served.path).unwrap().map(|entry| entry.unwrap().path());
+    let log = entries.find(|path| path.file_name().unwrap().as_encoded_bytes().starts_with(b"log-")).unwrap();
+    let log = std::fs::OpenOptions::new().write(true).open(log).unwrap();
+    log.write_all_at(&1_u64.to_le_bytes(), 8 * FAILED_WORD as u64).unwrap();
+    let egg = files.options().write(true).create(true).open("/egg").unwrap();
+    egg.write_all_at(b"grey", 0).unwrap();
+    files.rename("/egg", "/egg").unwrap();
+    for _ in 0..2 {
+        assert_eq!(egg.sync_all().unwrap_err().errno(), Errno::IO);
+    }
+    assert_eq!(files.read("/egg").unwrap(), b"grey");
+    drop((egg, files));
     served.stop();
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use eyrie::{KeyRange, Kvfs, OpenFlags, Order, Posix, PosixExt};
+use eyrie::{Batch, KeyRange, Kvfs, OpenFlags, Order, Posix, PosixExt};
 use eyrie_engine::Errno;
 
 use crate::Served;
@@ -139,5 +139,28 @@ fn long_writes_are_made_in_parts() {
     file.write_all_at(&data, 0).unwrap();
     assert!(files.read("/written").unwrap() == data);
     drop((file, files));
+    served.stop();
+}
+
+/// A client reserves an id for each value of a batch before it sends the batch.
+#[test]
+fn batch_of_many_keys_has_an_id_for_each() {
+    let mut served = Served::new(64 << 20);
+    let files = served.files();
+    let keys = Kvfs::open(&files, "/").unwrap();
+    let batch_of = |count: u32| {
+        let mut batch = Batch::new();
+        for number in 0..count {
+            batch.put(number.to_le_bytes(), "blue");
+        }
+        batch
+    };
+    keys.commit(&batch_of(5000)).unwrap();
+    assert_eq!(keys.len().unwrap(), 5000);
+    let too_many = batch_of((1 << 16) + 1);
+    assert_eq!(keys.commit(&too_many).unwrap_err().errno(), Errno::FBIG);
+    assert!(keys.put("egg", "green").unwrap(), "the ids are free again");
+    assert_eq!(keys.len().unwrap(), 5001);
+    drop((keys, files));
     served.stop();
 }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod cached_paths;
 mod deferred;
 #[macro_use]
 mod disk;
@@ -26,7 +27,7 @@ use std::thread::JoinHandle;
 
 use eyrie::{
     AccessTimes, Credentials, Files, Kvfs, MediumChoice, OpenFlags, PagedOptions, Posix, PosixExt, Pxfs,
-    Volume,
+    SetTime, Time, Volume,
 };
 use eyrie_client::Client;
 use eyrie_engine::{Engine, Errno};
@@ -169,6 +170,34 @@ fn reads_of_clients_set_access_times() {
     served.stop();
 }
 
+/// A client and its service read different clocks. The present in a call of a client is that of the service.
+#[test]
+fn touched_file_is_not_older_than_an_earlier_change() {
+    let mut served = Served::new(8 << 20);
+    let files = served.files();
+    let modified = |name: &[u8]| {
+        // `stat` would make the next stamp a fine one.
+        let _pin = files.pin();
+        let engine = files.engine();
+        let id = engine.lookup(engine.root(), name).unwrap().unwrap();
+        engine.attributes(id).unwrap().modified
+    };
+    files.write("/touched", "blue").unwrap();
+    for round in 0..50 {
+        files.write("/written", [round]).unwrap();
+        files.utimens("/touched".into(), SetTime::Omit, SetTime::Now).unwrap();
+        let (written, touched) = (modified(b"written"), modified(b"touched"));
+        assert!(touched >= written, "round {round}: {touched:?} after {written:?}");
+    }
+    // A time that the caller has named stays, even if it is the stamp of the call.
+    let late = || Time::new(5_000_000_000, 7);
+    let stopped = files.with_clock(late);
+    stopped.utimens("/touched".into(), SetTime::Now, SetTime::To(late())).unwrap();
+    assert_eq!(modified(b"touched"), late());
+    drop((stopped, files));
+    served.stop();
+}
+
 #[test]
 fn files_and_keys_of_one_directory_agree() {
     let mut served = Served::new(64 << 20);
@@ -205,6 +234,32 @@ fn unlinked_file_stays_readable_until_its_last_close() {
     drop(file);
     assert_eq!(reader.engine().space().objects, before - 1);
     drop((reader, remover));
+    served.stop();
+}
+
+/// A thread closes the last handle of an unlinked file under a pin of an earlier session.
+#[test]
+fn close_under_an_old_pin_frees_an_unlinked_file() {
+    let (mut served, [one, other]) = Served::with_clients(8 << 20);
+    one.write("/egg", "blue").unwrap();
+    let egg = one.open_file("/egg").unwrap();
+    let pin = one.pin();
+    assert!(one.engine().lookup(one.engine().root(), b"egg").unwrap().is_some());
+    served.end();
+    served.start();
+    std::thread::scope(|scope| {
+        // Only the pin of this test's thread is an old one.
+        let removing = scope.spawn(|| {
+            assert_eq!(one.read("/egg").unwrap(), b"blue");
+            other.remove_file("/egg").unwrap();
+        });
+        removing.join().unwrap();
+    });
+    let before = other.engine().space().objects;
+    drop(egg);
+    drop(pin);
+    assert_eq!(other.engine().space().objects, before - 1);
+    drop((one, other));
     served.stop();
 }
 
@@ -298,7 +353,23 @@ fn reading_session_refuses_changes() {
     let files = Pxfs::new(reader, Credentials::of_process());
     assert_eq!(files.read("/egg").unwrap(), b"blue");
     assert_eq!(files.remove_file("/egg").unwrap_err().errno(), Errno::ROFS);
-    drop(files);
+    assert_eq!(files.create_dir("/dir").unwrap_err().errno(), Errno::ROFS);
+    let reserved = loop {
+        // The service soon notices the end of the first client.
+        if let [reading] = Client::sessions(&served.socket).unwrap()[..] {
+            break reading.reserved;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    };
+    assert_eq!(reserved, 0, "the reader has reserved ids");
+    let (writer, egg) = (served.client(), files.open_file("/egg").unwrap());
+    {
+        let pin = files.pin();
+        assert_eq!(&egg.view(.., &pin).unwrap()[..], b"blue");
+        let id = writer.lookup(writer.root(), b"egg").unwrap().unwrap();
+        assert!(writer.view(id, (0, 4), &pin).unwrap().is_none(), "the reader has sealed the file");
+    }
+    drop((writer, egg, files));
     served.stop();
 }
 

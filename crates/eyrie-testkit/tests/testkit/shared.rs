@@ -104,12 +104,14 @@ fn earlier_client_knows_of_the_first_clone() {
         };
         let (earlier, later) = (files(), files());
         later.write("/egg", vec![7; 1 << 20]).expect("room");
+        assert!(earlier.data_bytes_max() <= 4 << 20, "no pages are shared");
         let egg = later.open("/egg".into(), OpenFlags::READ | OpenFlags::WRITE, 0).expect("there");
         let mut size = 1 << 20;
         while size < 64 << 20 {
             later.clone_range((&egg, 0), (&egg, size), 0).expect("room for nodes");
             size *= 2;
         }
+        assert!(earlier.data_bytes_max() >= size);
         let egg = earlier.open_file("/egg").expect("there");
         assert_eq!(earlier.seek(egg.handle(), 0, Whence::Hole).expect("the file is sound"), size);
     });
@@ -168,6 +170,23 @@ fn join_in_child(medium: MediumChoice) {
     });
     let report = Volume::open(place.path().join("volume")).expect("sound").check().expect("sound");
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
+}
+
+/// The first call of a child may be one that names no object of its parent's session.
+#[test]
+fn first_call_of_a_forked_child_may_concern_the_whole_volume() {
+    for medium in [MediumChoice::Auto, MediumChoice::Paged] {
+        served(8 << 20, medium, |socket| {
+            let client = Client::connect(socket, false).expect("a session");
+            let total = client.space().total;
+            let synced = in_forked_child(|| client.sync().is_ok());
+            assert!(synced.expect("a child"), "{medium:?}: sync");
+            let has_space = in_forked_child(|| client.space().total == total);
+            assert!(has_space.expect("a child"), "{medium:?}: space");
+            let has_no_quotas = in_forked_child(|| matches!(client.quotas(), Ok(None)));
+            assert!(has_no_quotas.expect("a child"), "{medium:?}: quotas");
+        });
+    }
 }
 
 /// A thread of the parent waits for notices of the same watcher at the fork.

@@ -223,7 +223,8 @@ impl<E: Engine> Kvfs<E> {
     ///
     /// # Errors
     /// As [`Kvfs::put`]. `ECANCELED` if a condition of the batch does not hold. `EINVAL` if two changed keys
-    /// of the batch name one file, as hard links do.
+    /// of the batch name one file, as hard links do. `EFBIG` if the batch is too large for the service of the
+    /// volume.
     pub fn commit(&self, batch: &Batch) -> Result<()> {
         for (key, change) in batch.changes() {
             check_key(key, "commit")?;

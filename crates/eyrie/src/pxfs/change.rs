@@ -23,7 +23,7 @@ impl<E: Engine> AsUser<'_, E> {
     }
 
     pub(super) fn set_times(&self, id: ObjectId, accessed: SetTime, modified: SetTime) -> CallResult<()> {
-        let now = self.now([id]);
+        let now = self.now_beside(id, (accessed, modified));
         let (accessed, modified) = self.times(&self.protection(id)?, (accessed, modified), now)?;
         let change = AttributeChange { accessed, modified, ..AttributeChange::default() };
         self.apply(&Op::SetAttributes { id, change, time: now })?;
@@ -35,6 +35,19 @@ impl<E: Engine> AsUser<'_, E> {
         self.check_writable(id, Rights::WRITE)?;
         access::check_set_flags(self.credentials(), &self.protection(id)?, flags)?;
         self.set_attributes(id, AttributeChange { flags: Some(flags), ..AttributeChange::default() })
+    }
+
+    /// Returns the stamp of a change that also sets these times. If a change sets a time to its own stamp, a
+    /// service sets the present of the service. So a client takes another stamp if the caller has named this
+    /// very time. (A service keeps no stamp of a client that is near the present.)
+    pub(super) fn now_beside(&self, id: ObjectId, (accessed, modified): (SetTime, SetTime)) -> Time {
+        let now = self.now([id]);
+        let is_named = [accessed, modified].contains(&SetTime::To(now));
+        if is_named && self.engine().session() != 0 {
+            Time::new(now.seconds.saturating_sub(1), now.nanoseconds)
+        } else {
+            now
+        }
     }
 
     /// Checks that the user may set these times of an object, and returns the access time and the

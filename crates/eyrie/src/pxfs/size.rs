@@ -4,6 +4,7 @@ use eyrie_engine::access::{self, Rights};
 use eyrie_engine::{Engine, FallocateMode, Kind, ObjectId, Op, Time};
 
 use super::open::OFFSET_MAX;
+use super::space::space_usage;
 use super::{AsUser, CallResult, Handle};
 use crate::Errno;
 use crate::posix::{OpenFlags, Target};
@@ -74,7 +75,9 @@ impl<E: Engine> AsUser<'_, E> {
         };
         // A call whose range certainly does not fit must change nothing. Without this check the first steps
         // of the call would succeed.
-        if length > step && length > self.engine().space().free + self.engine().attributes(id)?.allocated {
+        if length > step
+            && length > space_usage(self.engine())?.free + self.engine().attributes(id)?.allocated
+        {
             return Err(Errno::NOSPC.into());
         }
         let (mut at, end) = (offset, offset + length);

@@ -1,7 +1,7 @@
 //! The space of a volume, and of a tree with a quota.
 
 use eyrie_engine::quota::{QuotaId, QuotaKind, QuotaLimit};
-use eyrie_engine::{Engine, ObjectId};
+use eyrie_engine::{Engine, Error, ObjectId, SpaceUsage};
 use eyrie_medium::PAGE_SIZE;
 
 use super::{AsUser, CallResult};
@@ -21,24 +21,33 @@ pub(super) fn data_bytes_max(engine: &impl Engine) -> u64 {
     engine.space().total.saturating_mul(pages_per_page)
 }
 
-/// Returns the space of a whole volume.
-fn space_of_volume(engine: &impl Engine) -> StatVfs {
+/// Returns the total and free space of the volume.
+///
+/// # Errors
+/// `ServiceEnded` if the engine is a client that reaches no service, and so has no numbers.
+pub(super) fn space_usage(engine: &impl Engine) -> eyrie_engine::Result<SpaceUsage> {
     let space = engine.space();
+    if space.total == 0 { Err(Error::ServiceEnded) } else { Ok(space) }
+}
+
+/// Returns the space of a whole volume.
+fn space_of_volume(engine: &impl Engine) -> eyrie_engine::Result<StatVfs> {
+    let space = space_usage(engine)?;
     let files_free = space.free / OBJECT_SIZE;
-    StatVfs {
+    Ok(StatVfs {
         block_size: BLOCK_SIZE,
         blocks: space.total / BLOCK_SIZE,
         blocks_free: space.free / BLOCK_SIZE,
         files: space.objects + files_free,
         files_free,
         name_max: NAME_MAX as u64,
-    }
+    })
 }
 
 impl<E: Engine> AsUser<'_, E> {
     /// Returns the space of the tree of an object, or of the volume.
     pub(super) fn space_at(&self, id: ObjectId) -> CallResult<StatVfs> {
-        let mut space = space_of_volume(self.engine());
+        let mut space = space_of_volume(self.engine())?;
         let project = self.engine().project(id)?;
         if project == 0 {
             return Ok(space);
@@ -72,7 +81,8 @@ mod tests {
     use eyrie_engine::{Kind, Owner, Result, Time, forward_calls};
 
     use super::*;
-    use crate::{Credentials, Posix, Pxfs};
+    use crate::posix::{OpenFlags, Posix, PosixExt};
+    use crate::{Credentials, Errno, FallocateMode, Pxfs};
 
     /// An engine whose objects are in one tree.
     struct OneTree(Model);
@@ -106,6 +116,27 @@ mod tests {
         }
     }
 
+    /// A client whose service was killed: it still reads the volume, but cannot ask for its space.
+    struct WithoutService(Model);
+
+    impl WithoutService {
+        fn inner(&self) -> &Model {
+            &self.0
+        }
+    }
+
+    impl Engine for WithoutService {
+        forward_calls! {
+            inner:
+            root lookup attributes birth inode_flags project read version seek has_storage xattr xattr_names
+            list open close reserve unreserve apply directory_changes wait_for sync
+        }
+
+        fn space(&self) -> SpaceUsage {
+            SpaceUsage::default()
+        }
+    }
+
     #[test]
     fn space_of_a_tree_needs_one_account() {
         let owner = Owner { mode: 0o755, uid: 0, gid: 0 };
@@ -113,5 +144,18 @@ mod tests {
         let files = Pxfs::new(Arc::new(OneTree(model)), Credentials::root());
         let space = files.statvfs("/".into()).expect("there");
         assert_eq!((space.blocks, space.blocks_free), (3, 2));
+    }
+
+    #[test]
+    fn unknown_space_is_the_end_of_the_service() {
+        let owner = Owner { mode: 0o755, uid: 0, gid: 0 };
+        let model = Model::new(ObjectId::new(64, Kind::Directory), owner, Time::default());
+        let files = Pxfs::new(Arc::new(WithoutService(model)), Credentials::root());
+        files.write("/egg", "blue").expect("room");
+        assert_eq!(files.statvfs("/egg".into()).map_err(|error| error.errno()), Err(Errno::NOTCONN));
+        let egg = files.open("/egg".into(), OpenFlags::WRITE, 0).expect("there");
+        let allocated = files.fallocate(&egg, FallocateMode::Allocate, 0, 1 << 30);
+        assert_eq!(allocated.map_err(|error| error.errno()), Err(Errno::NOTCONN));
+        files.close(egg).expect("open");
     }
 }

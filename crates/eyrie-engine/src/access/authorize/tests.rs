@@ -335,6 +335,15 @@ fn changes_have_the_present_time_and_writes_drop_set_ids() {
     let early = unlink(Time::new(1, 0));
     assert_eq!(nest.ask(1, &early).expect("all may remove"), unlink(NOW));
     assert_eq!(nest.ask(0, &early).expect("root restores times"), early);
+    let touch = |modified, time| {
+        let change = AttributeChange { modified: Some(modified), ..AttributeChange::default() };
+        Op::SetAttributes { id: nest.egg, change, time }
+    };
+    for uid in [0, 1] {
+        assert_eq!(nest.ask(uid, &touch(late, late)).expect("the owner or root"), touch(NOW, NOW));
+        let named = Time::new(3000, 0);
+        assert_eq!(nest.ask(uid, &touch(named, late)).expect("the owner or root"), touch(named, NOW));
+    }
     let set = |change| Op::SetAttributes { id: nest.egg, change, time: NOW };
     assert!(nest.is_refused(2, &set(AttributeChange::default())));
     let drop = set(AttributeChange { drops_capability: true, ..AttributeChange::default() });

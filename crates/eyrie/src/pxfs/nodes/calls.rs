@@ -235,8 +235,13 @@ impl<E: Engine> Nodes<E> {
         handle: Option<&Handle>,
         change: &SetAttributes,
     ) -> Result<Node> {
+        let mut is_set = false;
         self.call(who, "setattr", [id], |user| {
-            user.set_all(id, handle, change)?;
+            // If the session ends before the read below, another program may have changed the object since.
+            if !is_set {
+                user.set_all(id, handle, change)?;
+            }
+            is_set = true;
             user.node(id)
         })
     }

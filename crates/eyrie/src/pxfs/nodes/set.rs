@@ -29,7 +29,7 @@ impl<E: Engine> AsUser<'_, E> {
             return Ok(());
         }
         let mut change = AttributeChange { size: set.size, ..AttributeChange::default() };
-        let now = self.now([id]);
+        let now = self.now_beside(id, (set.accessed, set.modified));
         if let Some(size) = set.size {
             // A change of the size through a writable handle needs only the rights of the handle.
             let is_open = handle.is_some_and(|handle| self.writable(handle).is_ok_and(|opened| opened == id));

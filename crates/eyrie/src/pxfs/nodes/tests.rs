@@ -1,8 +1,8 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use eyrie_engine::model::Model;
-use eyrie_engine::{Applied, Birth, Content, InodeFlags, Kind, Op, Owner, Result, forward_calls};
+use eyrie_engine::{Applied, Attributes, Birth, Content, InodeFlags, Kind, Op, Owner, Result, forward_calls};
 use eyrie_medium::Fault;
 
 use super::*;
@@ -329,4 +329,53 @@ fn file_of_a_failed_create_is_no_other_file() {
     assert_eq!(failed.err(), Some(Errno::ROFS));
     let again = files.open("/egg".into(), flags, 0o644).map_err(|error| error.errno());
     assert_eq!(again.err(), Some(Errno::EXIST), "the engine refuses the name without a fault");
+}
+
+/// A client of a service. After the first change of attributes, the session ends before the next read.
+struct Interrupted {
+    model: Model,
+    changes: AtomicU32,
+    has_ended: AtomicBool,
+}
+
+impl Interrupted {
+    fn inner(&self) -> &Model {
+        &self.model
+    }
+}
+
+impl Engine for Interrupted {
+    forward_calls! {
+        inner:
+        root lookup birth inode_flags read version seek has_storage xattr xattr_names list open close reserve
+        unreserve directory_changes wait_for sync space
+    }
+
+    fn attributes(&self, id: ObjectId) -> Result<Attributes> {
+        if self.changes.load(Ordering::Relaxed) == 1 && !self.has_ended.swap(true, Ordering::Relaxed) {
+            return Err(eyrie_engine::Error::Stale);
+        }
+        self.model.attributes(id)
+    }
+
+    fn apply(&self, op: &Op<'_>) -> Result<Applied> {
+        if matches!(op, Op::SetAttributes { .. }) {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        self.model.apply(op)
+    }
+}
+
+#[test]
+fn attributes_are_set_once() {
+    let model = Model::new(ObjectId::new(64, Kind::Directory), OWNER, Time::default());
+    let engine = Interrupted { model, changes: AtomicU32::new(0), has_ended: AtomicBool::new(false) };
+    let engine = Arc::new(engine);
+    let nodes = Pxfs::new(Arc::clone(&engine), Credentials::root()).nodes();
+    let who = Credentials::root();
+    let egg = nodes.make(&who, nodes.root(), NAME, Kind::File, 0o644, 0).unwrap();
+    let change = SetAttributes { size: Some(5), ..SetAttributes::default() };
+    assert_eq!(nodes.set(&who, egg.id, None, &change).unwrap().stat.size, 5);
+    assert!(engine.has_ended.load(Ordering::Relaxed));
+    assert_eq!(engine.changes.load(Ordering::Relaxed), 1);
 }
