@@ -1,7 +1,8 @@
 //! The two ends of a copy, a move or a comparison. Each end is a path on the host or in a volume, with the
 //! calls that `cp`, `mv` and `diff` need.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -35,9 +36,9 @@ pub struct Endpoint {
     prefix: String,
     /// The real path of the volume on the host. `None` for a path of the host.
     storage: Option<PathBuf>,
-    /// True if the last name of an earlier source, which this command has handled without an error, is that
-    /// of this file.
-    made: bool,
+    /// The paths in the target at which this command has made files and trees. `None` if no other source has
+    /// the same last name, so that no other copy can have one of these paths.
+    made: Option<Rc<RefCell<HashSet<PathBuf>>>>,
 }
 
 impl Endpoint {
@@ -47,7 +48,7 @@ impl Endpoint {
                 let (host, absolute) = volumes::host(path)?;
                 let file_system = Rc::new(FileSystem::Host(host));
                 let (given, prefix) = (path.clone(), String::new());
-                Ok(Endpoint { file_system, path: absolute, given, prefix, storage: None, made: false })
+                Ok(Endpoint { file_system, path: absolute, given, prefix, storage: None, made: None })
             }
             Place::Inside(inside) => {
                 let (volume, opened) = volumes.get(&inside.volume)?;
@@ -57,7 +58,7 @@ impl Endpoint {
                 let file_system = Rc::new(FileSystem::Volume(volume, files));
                 let path = inside.path.clone();
                 let storage = Some(real(&inside.volume));
-                Ok(Endpoint { file_system, given: inside.to_path(), path, prefix, storage, made: false })
+                Ok(Endpoint { file_system, given: inside.to_path(), path, prefix, storage, made: None })
             }
         }
     }
@@ -75,7 +76,7 @@ impl Endpoint {
             given: self.given.join(name),
             prefix: self.prefix.clone(),
             storage: self.storage.clone(),
-            made: false,
+            made: self.made.clone(),
         }
     }
 
@@ -103,11 +104,24 @@ impl Endpoint {
         })
     }
 
-    /// Fails if an earlier source of this command has the name of this file. A later source must not replace
-    /// the file, because after a move it is the only copy of the earlier source.
+    /// Notes that this command makes the file or the tree at this path, where nothing has been, or has
+    /// replaced the file at this path.
+    pub fn note_made(&self) {
+        if let Some(made) = &self.made {
+            made.borrow_mut().insert(self.path.clone());
+        }
+    }
+
+    /// Fails if this command has made the existing file at this path from an earlier source. A later source
+    /// must not replace the file, because after a move it is the only copy of the earlier source.
     pub fn refuse_made(&self, what: &str) -> Result<()> {
-        let why = "an earlier source of this command has this name: give it another name";
-        if self.made { Err(Failure::new(what, self.shown(), why)) } else { Ok(()) }
+        let Some(made) = &self.made else { return Ok(()) };
+        let made = made.borrow();
+        if self.path.ancestors().any(|path| made.contains(path)) {
+            let why = "this command has made it from an earlier source: give one of the two another name";
+            return Err(Failure::new(what, self.shown(), why));
+        }
+        Ok(())
     }
 
     /// Fails if one of the two ends is in the storage of the volume at the other end.
@@ -384,7 +398,12 @@ pub fn for_each_source(
             return Err(Failure::usage("not a directory", end.shown(), "several sources need a directory"));
         }
         let mut failures = Failures::default();
-        let mut made = HashMap::new();
+        let mut sources_of = HashMap::new();
+        for name in sources.iter().filter_map(|source| base(source).ok()) {
+            *sources_of.entry(name).or_insert(0) += 1;
+        }
+        let made = Rc::default();
+        let mut copied_places = HashSet::new();
         for source in sources {
             interrupt::check(command)?;
             let copied = Endpoint::new(source, volumes).and_then(|from| {
@@ -394,16 +413,16 @@ pub fn for_each_source(
                 }
                 let name = base(source)?;
                 let place = (from.storage.clone(), from.path.clone());
-                let earlier = made.get(name);
                 // A source that is named twice has its copy already. A source that no longer exists, because
                 // the command has moved it, goes on to its error.
-                if earlier == Some(&place) && from.lstat().is_ok() {
+                if copied_places.contains(&place) && from.lstat().is_ok() {
                     return Ok(());
                 }
-                let to = Endpoint { made: earlier.is_some(), ..end.child(name) };
+                let is_shared = sources_of.get(name).is_some_and(|&sources| sources > 1);
+                let to = Endpoint { made: is_shared.then(|| Rc::clone(&made)), ..end.child(name) };
                 Endpoint::refuse_storage(&from, &to, command)?;
                 work(&from, &to)?;
-                made.insert(name, place);
+                copied_places.insert(place);
                 Ok(())
             });
             failures.add(copied)?;

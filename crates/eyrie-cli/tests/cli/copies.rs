@@ -220,6 +220,45 @@ fn regression_second_source_of_one_name_does_not_replace_the_first() {
 }
 
 #[test]
+fn regression_second_tree_of_one_name_keeps_the_files_of_the_first() {
+    let sandbox = Sandbox::with_volume("64M");
+    for dir in ["a", "b"] {
+        fs::create_dir_all(sandbox.path(dir).join("tree/sub")).unwrap();
+        fs::write(sandbox.path(dir).join("tree/sub/both"), dir).unwrap();
+        fs::write(sandbox.path(dir).join("tree").join(dir), dir).unwrap();
+    }
+    sandbox.succeed(["mkdir", "-p", "vol:/new", "vol:/old/tree/sub"]);
+    sandbox.succeed(["touch", "vol:/old/tree/sub/both"]);
+    for target in ["vol:/new", "vol:/old"] {
+        let (tree, both) = (format!("{target}/tree"), format!("{target}/tree/sub/both"));
+        sandbox.fail(1, &[&both, "earlier source"], ["cp", "-r", "a/tree", "b/tree", target]);
+        assert_eq!(sandbox.succeed(["cat", &both]), "a");
+        assert_eq!(sandbox.succeed(["ls", &tree]), "a\nb\nsub\n");
+        // A source that is named again has its copy already.
+        sandbox.succeed(["cp", "-rn", "a/tree", "b/tree", "a/tree", target]);
+    }
+}
+
+#[test]
+fn regression_second_source_replaces_a_file_that_the_first_has_kept() {
+    let sandbox = Sandbox::with_volume("64M");
+    for dir in ["a", "b"] {
+        fs::create_dir(sandbox.path(dir)).unwrap();
+    }
+    write(&sandbox.path("x"), "old", 2000);
+    write(&sandbox.path("a/x"), "of a", 1000);
+    write(&sandbox.path("b/x"), "of b", 3000);
+    sandbox.succeed(["mkdir", "vol:/dir"]);
+    sandbox.succeed(["cp", "x", "vol:/dir"]);
+    sandbox.succeed(["cp", "-u", "a/x", "b/x", "vol:/dir"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/dir/x"]), "of b");
+    write(&sandbox.path("a/x"), "newer", 4000);
+    write(&sandbox.path("b/x"), "newest", 5000);
+    sandbox.fail(1, &["vol:/dir/x", "earlier source"], ["cp", "-u", "a/x", "b/x", "vol:/dir"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/dir/x"]), "newer");
+}
+
+#[test]
 fn regression_move_to_another_name_of_a_file_removes_the_first_name() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("one"), "one").unwrap();
@@ -247,12 +286,20 @@ fn regression_file_does_not_replace_a_pipe_of_the_host() {
     for target in ["pipe", "link"] {
         sandbox.fail(1, &[target, "it is a fifo"], ["cp", "vol:/file", target]);
         sandbox.fail(1, &[target, "it is a fifo"], ["cp", "-f", "file", target]);
+        // The file is older than the pipe and the link, so -u keeps them.
+        sandbox.succeed(["cp", "-u", "vol:/file", target]);
         sandbox.succeed(["cp", "-n", "vol:/file", target]);
         assert!(fs::metadata(sandbox.path(target)).unwrap().file_type().is_fifo());
     }
     symlink("/proc/self/exe", sandbox.path("open")).unwrap();
     sandbox.fail(1, &["open", "it is a link to an open file"], ["cp", "vol:/file", "open"]);
     assert_eq!(fs::read_link(sandbox.path("open")).unwrap(), Path::new("/proc/self/exe"));
+    // A copied tree replaces no pipe, either.
+    fs::create_dir(sandbox.path("dir")).unwrap();
+    assert!(Command::new("mkfifo").arg(sandbox.path("dir/inner")).status().unwrap().success());
+    sandbox.succeed(["mkdir", "vol:/dir"]);
+    sandbox.succeed(["cp", "file", "vol:/dir/inner"]);
+    sandbox.fail(1, &["dir/inner", "it is a fifo"], ["cp", "-r", "vol:/dir", "."]);
     // As with cp -a, a pipe replaces a pipe.
     sandbox.succeed(["cp", "pipe", "vol:/pipe"]);
     sandbox.succeed(["cp", "vol:/pipe", "pipe"]);
