@@ -161,11 +161,6 @@ impl Failures {
         failure.with_status(status)
     }
 
-    /// Returns true if no argument has failed so far.
-    pub fn is_empty(&self) -> bool {
-        self.status.is_none()
-    }
-
     /// Fails if an argument failed.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! `eyrie rm`: removes files.
 
 use std::io::Write;
-use std::path::Component;
+use std::path::{Component, PathBuf};
 
 use clap::Args;
 use eyrie::{Errno, Files, Kind, Posix, PosixExt, Target, WalkStep};
@@ -80,9 +80,13 @@ fn remove(
     Ok(removed)
 }
 
-/// Removes a tree. If a file cannot be removed, the error is printed, and the next file follows.
+/// Removes a tree. If a file cannot be removed, the error is printed, and the next file follows. As with GNU
+/// rm, no further error is printed for the directories that lead to this file.
 fn remove_tree(arguments: &RmArgs, files: &Files, inside: &Inside, output: &mut Output) -> Result<()> {
     let mut failures = Failures::default();
+    // The path of the latest failure. The walk leaves a directory directly after the steps inside it, so this
+    // path also tells if any step inside the directory has failed.
+    let mut failed: Option<PathBuf> = None;
     for step in files.walk(&inside.path).doing("remove", inside)? {
         let (relative, what, removed) = match step {
             WalkStep::Entry(entry) if entry.kind == Kind::Directory => continue,
@@ -92,6 +96,15 @@ fn remove_tree(arguments: &RmArgs, files: &Files, inside: &Inside, output: &mut 
             }
             WalkStep::Left(entry) => {
                 let removed = entry.dir().rmdir(entry.name().into());
+                if let Err(error) = &removed
+                    && failed.as_ref().is_some_and(|path| path.starts_with(&entry.relative))
+                {
+                    // The error inside this directory is printed already.
+                    if error.errno() != Errno::NOTEMPTY {
+                        failures.add(Err(Failure::silent(1)))?;
+                    }
+                    continue;
+                }
                 (entry.relative, "directory ", removed)
             }
             WalkStep::Failed(relative, error) => (relative, "", Err(error)),
@@ -101,10 +114,10 @@ fn remove_tree(arguments: &RmArgs, files: &Files, inside: &Inside, output: &mut 
             Ok(()) => {}
             // Another program has removed the file since the walk found it.
             Err(error) if arguments.force && error.errno() == Errno::NOENT => {}
-            // An entry that could not be removed keeps its directory, and the error of the entry is printed
-            // already.
-            Err(error) if error.errno() == Errno::NOTEMPTY && !failures.is_empty() => {}
-            removed => failures.add(removed.doing("remove", inside.join(relative)))?,
+            Err(error) => {
+                failures.add(Err(error).doing("remove", inside.join(&relative)))?;
+                failed = Some(relative);
+            }
         }
     }
     failures.finish()
