@@ -190,6 +190,17 @@ impl Endpoint {
         }
     }
 
+    /// Returns true if this path, which has the attributes `stat`, is a symbolic link that leads to `to`,
+    /// which is no link and has the attributes `there`. If this link replaced `to`, it would lead to itself,
+    /// and the file would be lost.
+    pub fn is_link_to(&self, stat: &Stat, to: &Endpoint, there: &Stat) -> bool {
+        let is_there = |led: Stat| (led.file_system, led.inode) == (there.file_system, there.inode);
+        self.shares_file_system(to)
+            && stat.is_symlink()
+            && !there.is_symlink()
+            && self.stat().is_ok_and(is_there)
+    }
+
     /// Returns true if both paths lead to one entry of one directory, and false if they lead to two entries.
     /// Both paths must be in the same file system.
     pub fn is_same_name(&self, other: &Endpoint) -> eyrie::Result<bool> {

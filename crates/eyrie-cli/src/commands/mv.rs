@@ -99,6 +99,9 @@ fn rename(from: &Endpoint, to: &Endpoint, no_clobber: bool) -> Result<bool> {
                 return from.unlink(&from.path).doing("move", place()).map(|()| true);
             }
         }
+        if from.is_link_to(&source, to, &there) {
+            return Err(Failure::new("cannot move", place(), "the source is a link to the target"));
+        }
         to.refuse_made("cannot move to")?;
     }
     match from.rename(&from.path, &to.path, mode) {

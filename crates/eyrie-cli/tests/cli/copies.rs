@@ -277,6 +277,28 @@ fn regression_move_to_another_name_of_a_file_removes_the_first_name() {
 }
 
 #[test]
+fn regression_link_does_not_replace_its_target() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("file"), "kept").unwrap();
+    symlink("file", sandbox.path("link")).unwrap();
+    sandbox.succeed(["import", ".", "vol:/all"]);
+    for base in ["vol:/all/", "./"] {
+        let [link, file] = ["link", "file"].map(|name| format!("{base}{name}"));
+        sandbox.fail(1, &[&link, "is a link to"], ["cp", &link, &file]);
+        sandbox.fail(1, &[&link, "is a link to"], ["mv", &link, &file]);
+        sandbox.succeed(["diff", "vol:/all/file", &file]);
+        // A link may replace another link, and -n replaces nothing.
+        let other = format!("{base}other");
+        sandbox.succeed(["cp", &link, &other]);
+        sandbox.succeed(["mv", &link, &other]);
+        sandbox.succeed(["cp", "-n", &other, &file]);
+        sandbox.succeed(["mv", "-n", &other, &file]);
+    }
+    assert_eq!(sandbox.succeed(["cat", "vol:/all/file"]), "kept");
+    assert_eq!(fs::read(sandbox.path("file")).unwrap(), b"kept");
+}
+
+#[test]
 fn regression_file_does_not_replace_a_pipe_of_the_host() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("file"), "file").unwrap();

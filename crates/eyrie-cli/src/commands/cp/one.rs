@@ -138,8 +138,8 @@ pub(in crate::commands) fn existing(to: &Endpoint) -> Result<Option<Stat>> {
 }
 
 /// Fails unless `from` may replace `to`, which has the attributes `there`. Neither may be a directory, their
-/// paths must not be the same path of one file system, and the command must not have made `to` from an
-/// earlier source.
+/// paths must not be the same path of one file system, `from` must not be a link to `to`, and the command must
+/// not have made `to` from an earlier source.
 fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) -> Result<()> {
     if stat.is_dir() || there.is_dir() {
         let why = match (stat.is_dir(), there.is_dir()) {
@@ -150,6 +150,10 @@ fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) 
     }
     if from.path == to.path && is_same_file(from, stat, to)? {
         return Err(Failure::new("cannot copy", from.shown(), "this is the same file"));
+    }
+    if from.is_link_to(stat, to, there) {
+        let why = format_args!("it is a link to {}, which it would replace", to.shown());
+        return Err(Failure::new("cannot copy", from.shown(), why));
     }
     to.refuse_made("cannot copy to")
 }
