@@ -236,8 +236,11 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
         Spot { target: self.target, name, relative }
     }
 
-    /// Notes the inode flags and the project id of an entry that was made.
+    /// Notes the inode flags and the project id of an entry that was made. A directory may have several
+    /// members, of which the last counts.
     fn note(&mut self, path: &Path, member: &Member) {
+        self.flags.remove(path);
+        self.projects.remove(path);
         if !member.flags.is_empty() && matches!(member.body, Body::File(_) | Body::Directory) {
             self.flags.insert(path.to_owned(), member.flags);
         }
