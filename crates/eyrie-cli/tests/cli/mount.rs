@@ -47,6 +47,15 @@ fn ends(child: &mut Child) -> Option<i32> {
 }
 
 #[test]
+fn fake_mount_mounts_nothing() {
+    let sandbox = Sandbox::with_volume("32M");
+    fs::create_dir(sandbox.path("mnt")).unwrap();
+    sandbox.succeed(["mount", "--fake", "vol", "mnt"]);
+    sandbox.succeed(["touch", "vol:/file"]);
+    assert_eq!(fs::read_dir(sandbox.path("mnt")).unwrap().count(), 0);
+}
+
+#[test]
 fn volume_is_mounted_in_the_background_until_umount() {
     let Some(sandbox) = sandbox() else { return };
     sandbox.succeed(["mount", "vol", "mnt"]);
