@@ -277,6 +277,23 @@ fn regression_move_to_another_name_of_a_file_removes_the_first_name() {
 }
 
 #[test]
+fn regression_file_is_not_copied_over_itself() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("dir")).unwrap();
+    fs::write(sandbox.path("dir/file"), "kept").unwrap();
+    symlink("dir", sandbox.path("link")).unwrap();
+    sandbox.succeed(["import", ".", "vol:/all"]);
+    for base in ["vol:/all/", "./"] {
+        let [file, same, second] =
+            ["dir/file", "link/file", "dir/second"].map(|name| format!("{base}{name}"));
+        sandbox.fail(1, &[&file, "same file"], ["cp", &file, &file]);
+        sandbox.fail(1, &[&file, "same file"], ["cp", &file, &same]);
+        sandbox.succeed(["cp", &file, &second]);
+        sandbox.succeed(["cp", &second, &same]);
+    }
+}
+
+#[test]
 fn regression_link_does_not_replace_its_target() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("file"), "kept").unwrap();

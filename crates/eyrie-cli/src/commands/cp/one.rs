@@ -137,9 +137,9 @@ pub(in crate::commands) fn existing(to: &Endpoint) -> Result<Option<Stat>> {
     }
 }
 
-/// Fails unless `from` may replace `to`, which has the attributes `there`. Neither may be a directory, their
-/// paths must not be the same path of one file system, `from` must not be a link to `to`, and the command must
-/// not have made `to` from an earlier source.
+/// Fails unless `from` may replace `to`, which has the attributes `there`. Neither may be a directory, they
+/// must not be one name of one file, `from` must not be a link to `to`, and the command must not have made
+/// `to` from an earlier source.
 fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) -> Result<()> {
     if stat.is_dir() || there.is_dir() {
         let why = match (stat.is_dir(), there.is_dir()) {
@@ -148,7 +148,7 @@ fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) 
         };
         return Err(Failure::new("cannot copy to", to.shown(), why));
     }
-    if from.path == to.path && is_same_file(from, stat, to)? {
+    if is_same_file(from, stat, to)? && from.is_same_name(to).doing("copy", from.shown())? {
         return Err(Failure::new("cannot copy", from.shown(), "this is the same file"));
     }
     if from.is_link_to(stat, to, there) {
