@@ -32,7 +32,8 @@ fn files_are_made_and_removed() {
     fs::write(sandbox.path("a:b"), "hello").unwrap();
     sandbox.succeed(["cp", "./a:b", "vol:/file"]);
     assert_eq!(sandbox.succeed(["cat", "vol:/file", "vol:file"]), "hellohello");
-    sandbox.succeed(["mkdir", "-p", "vol:/x/y/z"]);
+    // As with mkdir(1), a dot at the end stands for the new directory.
+    sandbox.succeed(["mkdir", "-p", "vol:/x/./y/z/."]);
     sandbox.succeed(["mkdir", "-p", "vol:/x/y"]);
     sandbox.succeed(["cp", "vol:/file", "vol:/x"]);
     sandbox.succeed(["mv", "vol:/x/file", "vol:/x/y/moved"]);
