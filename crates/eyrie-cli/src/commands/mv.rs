@@ -87,7 +87,6 @@ fn rename(from: &Endpoint, to: &Endpoint, no_clobber: bool) -> Result<bool> {
     let mode = if no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
     if !no_clobber
         && let Ok(source) = from.lstat()
-        && !source.is_dir()
         && let Ok(there) = to.lstat()
     {
         if (there.file_system, there.inode) == (source.file_system, source.inode) {
@@ -95,14 +94,16 @@ fn rename(from: &Endpoint, to: &Endpoint, no_clobber: bool) -> Result<bool> {
                 return Err(Failure::new("cannot move", place(), "this is the same file"));
             }
             // A rename between two names of one file would do nothing, and leave both.
-            if source.links > 1 {
+            if source.links > 1 && !source.is_dir() {
                 return from.unlink(&from.path).doing("move", place()).map(|()| true);
             }
         }
         if from.is_link_to(&source, to, &there) {
             return Err(Failure::new("cannot move", place(), "the source is a link to the target"));
         }
-        to.refuse_made("cannot move to")?;
+        if !source.is_dir() {
+            to.refuse_made("cannot move to")?;
+        }
     }
     match from.rename(&from.path, &to.path, mode) {
         Err(error) if no_clobber && error.errno() == Errno::EXIST => Ok(false),

@@ -31,6 +31,13 @@ fn cp_keeps_or_updates_existing_files() {
     assert_eq!(sandbox.succeed(["cat", "vol:/file"]), "second");
     sandbox.succeed(["cp", "-n", "file", "vol:/new"]);
     assert_eq!(sandbox.succeed(["cat", "vol:/new"]), "older");
+    // A directory of the same name stays, too.
+    sandbox.succeed(["mkdir", "vol:/dir"]);
+    write(&sandbox.path("dir"), "old", 1000);
+    for flag in ["-n", "-u"] {
+        sandbox.succeed(["cp", flag, "dir", "vol:/"]);
+    }
+    sandbox.fail(1, &["vol:/dir", "it is a directory"], ["cp", "dir", "vol:/"]);
     // A file that nobody may write is replaced, too.
     sandbox.succeed(["chmod", "000", "vol:/file"]);
     sandbox.succeed(["cp", "-pf", "file", "vol:/file"]);
@@ -263,16 +270,18 @@ fn regression_move_to_another_name_of_a_file_removes_the_first_name() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("one"), "one").unwrap();
     fs::hard_link(sandbox.path("one"), sandbox.path("two")).unwrap();
+    fs::create_dir(sandbox.path("dir")).unwrap();
     sandbox.succeed(["import", ".", "vol:/all"]);
     for base in ["vol:/all/", "./"] {
         let [one, two] = ["one", "two"].map(|name| format!("{base}{name}"));
         sandbox.succeed(["mv", "-n", &one, &two]);
         sandbox.fail(1, &["same file"], ["mv", &one, &one]);
         sandbox.fail(1, &["same file"], ["mv", &one, base]);
+        sandbox.fail(1, &["same file"], ["mv", &format!("{base}dir"), base]);
         let told = sandbox.succeed(["mv", "-v", &one, &two]);
         assert_eq!(told, format!("renamed '{one}' -> '{two}'\n"));
     }
-    assert_eq!(sandbox.succeed(["ls", "vol:/all"]), "two\n");
+    assert_eq!(sandbox.succeed(["ls", "vol:/all"]), "dir\ntwo\n");
     assert!(!sandbox.path("one").exists() && fs::read(sandbox.path("two")).unwrap() == b"one");
 }
 

@@ -61,10 +61,11 @@ pub(in crate::commands) fn copy_one(from: &Endpoint, to: &Endpoint, copying: Cop
     report(from, &tally)
 }
 
-/// Returns true if the file with the attributes `there` stays.
+/// Returns true if the file with the attributes `there` stays. As with GNU cp, a directory stays without an
+/// error, too, if the source is no directory.
 fn keeps(existing: Existing, stat: &Stat, there: &Stat) -> bool {
     match existing {
-        _ if stat.is_dir() || there.is_dir() => false,
+        _ if stat.is_dir() => false,
         Existing::Replace => false,
         Existing::Keep => true,
         Existing::Update => there.modified >= stat.modified,
