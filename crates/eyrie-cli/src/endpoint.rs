@@ -31,9 +31,6 @@ pub struct Endpoint {
     pub path: PathBuf,
     /// The place as the command line has it, with the bytes of its names.
     given: PathBuf,
-    /// The prefix of printed paths of the file system: the path of the volume with a colon, or empty for the
-    /// host.
-    prefix: String,
     /// The real path of the volume on the host. `None` for a path of the host.
     storage: Option<PathBuf>,
     /// The paths in the target at which this command has made files and trees. `None` if no other source has
@@ -47,18 +44,17 @@ impl Endpoint {
             Place::Host(path) => {
                 let (host, absolute) = volumes::host(path)?;
                 let file_system = Rc::new(FileSystem::Host(host));
-                let (given, prefix) = (path.clone(), String::new());
-                Ok(Endpoint { file_system, path: absolute, given, prefix, storage: None, made: None })
+                let given = path.clone();
+                Ok(Endpoint { file_system, path: absolute, given, storage: None, made: None })
             }
             Place::Inside(inside) => {
                 let (volume, opened) = volumes.get(&inside.volume)?;
                 // Copies get the modes of their sources, so the umask does not apply.
                 let files = opened.files(Credentials::of_process().with_umask(0));
-                let prefix = format!("{}:", text::path(&inside.volume));
                 let file_system = Rc::new(FileSystem::Volume(volume, files));
                 let path = inside.path.clone();
                 let storage = Some(real(&inside.volume));
-                Ok(Endpoint { file_system, given: inside.to_path(), path, prefix, storage, made: None })
+                Ok(Endpoint { file_system, given: inside.to_path(), path, storage, made: None })
             }
         }
     }
@@ -74,7 +70,6 @@ impl Endpoint {
             file_system: Rc::clone(&self.file_system),
             path: self.path.join(name),
             given: self.given.join(name),
-            prefix: self.prefix.clone(),
             storage: self.storage.clone(),
             made: self.made.clone(),
         }
@@ -304,9 +299,10 @@ impl BetweenFileSystems for CopyTree<'_> {
         D: PosixClones + Clone + Sync + Send + 'static,
     {
         let Self { from, to, path, reflink, verbose } = self;
-        let pairs = || Style::Pairs { root: (*path).to_owned(), to: to.given.clone() };
-        let style = if *verbose { pairs() } else { Style::Bar };
-        let reporter = &Reporter::new(&from.given, to.prefix.clone(), "copy", style);
+        let style = if *verbose { Style::Pairs } else { Style::Bar };
+        let reporter = Reporter::new(&from.given, String::new(), "copy", style);
+        // The copy may be made under a temporary name, which no message shows.
+        let reporter = &reporter.with_name(path, &to.given);
         // If the volume lies below the copied directory, the copy must not copy the volume into itself.
         let itself = to.storage_below(from);
         let (except, reflink) = (itself.as_deref(), *reflink);
@@ -329,7 +325,8 @@ impl BetweenFileSystems for CopyAttributes<'_> {
         D: PosixClones + Clone + Sync + Send + 'static,
     {
         let Self { from, to } = self;
-        let reporter = &Reporter::new(&from.given, to.prefix.clone(), "copy", Style::Bar);
+        let reporter = Reporter::new(&from.given, String::new(), "copy", Style::Bar);
+        let reporter = &reporter.with_name(&to.path, &to.given);
         let to = &to.path;
         let (except, reflink) = (None, Reflink::Never);
         let job = Job { source, from: &from.path, target, to, except, reflink, reporter };
