@@ -12,7 +12,7 @@ use eyrie::{Credentials, Engine, Files, Host, Posix, PosixClones, PosixExt, Rena
 use crate::copy::{Job, Reflink, Reporter, Style, Tally, copy_tree};
 use crate::failure::{Failure, Failures, Result};
 use crate::opened::{OpenVolumes, with_volumes};
-use crate::place::{Place, join, real};
+use crate::place::{Place, join, real, storage};
 use crate::transfer::refuse_own_storage;
 use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
@@ -31,7 +31,7 @@ pub struct Endpoint {
     pub path: PathBuf,
     /// The place as the command line has it, with the bytes of its names.
     given: PathBuf,
-    /// The real path of the volume on the host. `None` for a path of the host.
+    /// The real path of the volume's storage on the host. `None` for a path of the host.
     storage: Option<PathBuf>,
     /// The paths in the target at which this command has made files and trees. `None` if no other source has
     /// the same last name, so that no other copy can have one of these paths.
@@ -53,7 +53,7 @@ impl Endpoint {
                 let files = opened.files(Credentials::of_process().with_umask(0));
                 let file_system = Rc::new(FileSystem::Volume(volume, files));
                 let path = inside.path.clone();
-                let storage = Some(real(&inside.volume));
+                let storage = Some(storage(&inside.volume));
                 Ok(Endpoint { file_system, given: inside.to_path(), path, storage, made: None })
             }
         }

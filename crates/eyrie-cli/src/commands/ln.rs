@@ -9,7 +9,7 @@ use eyrie::{Errno, Files, Posix, PosixExt, RenameMode, Target};
 
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
-use crate::place::{self, Inside, Place, real};
+use crate::place::{self, Inside, Place, storage};
 use crate::volumes::Purpose;
 use crate::{text, volumes};
 
@@ -62,7 +62,7 @@ pub fn run(arguments: LnArgs, output: &mut Output) -> Result<()> {
 /// Returns the path that `existing` names in the volume of `new`.
 fn path_beside(new: &Inside, existing: &OsString) -> Result<PathBuf> {
     let existing = Place::parse(existing).inside()?;
-    if real(&existing.volume) != real(&new.volume) {
+    if storage(&existing.volume) != storage(&new.volume) {
         let why = "a hard link cannot leave its volume: copy the file (eyrie cp)";
         return Err(Failure::new("cannot link", existing, why));
     }

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::Sandbox;
+use crate::served::Service;
 
 /// Writes a file and sets its modification time, in seconds.
 fn write(path: &Path, text: &str, seconds: u64) {
@@ -130,6 +131,27 @@ fn regression_storage_of_a_volume_is_no_part_of_a_copy() {
     sandbox.fail(1, &["own storage"], ["cp", "-r", "data/vol:/vol", "data"]);
     sandbox.fail(1, &["data/vol: this is the storage"], ["cp", "-r", "data/vol:/data", "."]);
     sandbox.succeed(["fsck", "data/vol"]);
+}
+
+#[test]
+fn regression_socket_and_directory_of_a_volume_are_one_volume() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("file"), "kept").unwrap();
+    sandbox.succeed(["cp", "file", "vol:/file"]);
+    let service = Service::start(&sandbox);
+    // The move would copy the file over itself, and then remove it.
+    sandbox.fail(1, &["same file"], ["mv", "vol:/file", "vol/service.sock:/file"]);
+    assert_eq!(sandbox.succeed(["cat", "vol/service.sock:/file"]), "kept");
+    sandbox.succeed(["ln", "vol:/file", "vol/service.sock:/second"]);
+    sandbox.fail(1, &["storage of the target"], ["cp", "-r", "vol", "vol/service.sock:/new"]);
+    sandbox.fail(1, &["own storage"], ["import", "vol", "vol/service.sock:/new"]);
+    sandbox.fail(1, &["own storage"], ["dump", "vol/service.sock:/", "-o", "vol/archive"]);
+    sandbox.succeed(["cp", "-r", ".", "vol/service.sock:/copied"]);
+    sandbox.succeed(["import", ".", "vol/service.sock:/imported"]);
+    for copy in ["copied", "imported"] {
+        assert_eq!(sandbox.succeed(["ls", "-a", &format!("vol:/{copy}")]), "file\n");
+    }
+    service.stop();
 }
 
 #[test]
