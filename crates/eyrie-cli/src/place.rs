@@ -53,8 +53,8 @@ pub fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Returns the real path of the storage of the volume at `path`: its directory or its device. Two paths of one
-/// volume give the same storage, and the path of the socket in the directory of the volume gives this
+/// Returns the real path of the storage of the volume at `path`: its directory or its device. Two paths of
+/// one volume give the same storage, and the path of the socket in the directory of the volume gives this
 /// directory. A socket elsewhere does not tell the storage, and gives its own path.
 pub fn storage(path: &Path) -> PathBuf {
     let real = real(path);
