@@ -141,7 +141,7 @@ impl Reporter {
         text::path(&join(&self.source, relative))
     }
 
-    /// Returns `path`, which is a path in the target, with the name or the prefix of the target, for messages.
+    /// Returns `path`, which is a path in the target, for messages: with the target's name or prefix.
     pub fn target_place(&self, path: &Path) -> String {
         if let Some((root, to)) = &self.named
             && let Ok(relative) = path.strip_prefix(root)
