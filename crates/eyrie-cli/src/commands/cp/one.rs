@@ -109,7 +109,16 @@ fn merge(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<()> {
 
 fn is_same_file(from: &Endpoint, stat: &Stat, to: &Endpoint) -> Result<bool> {
     let there = to.lstat().doing("copy to", to.shown())?;
-    Ok(from.shares_file_system(to) && (there.file_system, there.inode) == (stat.file_system, stat.inode))
+    Ok(from.shares_file_system(to) && (there.file_system, there.inode) == (stat.file_system, stat.inode)
+        || is_seen_twice(from, stat, to, &there))
+}
+
+/// Returns true if one end is on the host and the other in a volume, and both are one file, because the
+/// volume is served and mounted. No copy keeps the inode number and the time of change, so two files do not
+/// have the same ones.
+fn is_seen_twice(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) -> bool {
+    let identity = |stat: &Stat| (stat.inode, stat.kind, stat.size, stat.changed);
+    from.is_on_host() != to.is_on_host() && identity(stat) == identity(there)
 }
 
 /// Fails if the directory `from`, which has the attributes `stat`, must not be copied to `to`.
@@ -149,7 +158,9 @@ fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) 
         };
         return Err(Failure::new("cannot copy to", to.shown(), why));
     }
-    if is_same_file(from, stat, to)? && from.is_same_name(to).doing("copy", from.shown())? {
+    if is_seen_twice(from, stat, to, there)
+        || is_same_file(from, stat, to)? && from.is_same_name(to).doing("copy", from.shown())?
+    {
         return Err(Failure::new("cannot copy", from.shown(), "this is the same file"));
     }
     if from.is_link_to(stat, to, there) {
