@@ -1,7 +1,8 @@
 //! The two ends of a copy, a move or a comparison. Each end is a path on the host or in a volume, with the
 //! calls that `cp`, `mv` and `diff` need.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use eyrie::{Credentials, Engine, Files, Host, Posix, PosixClones, PosixExt, Rena
 use crate::copy::{Job, Reflink, Reporter, Style, Tally, copy_tree};
 use crate::failure::{Failure, Failures, Result};
 use crate::opened::{OpenVolumes, with_volumes};
-use crate::place::{Place, join, real};
+use crate::place::{Place, join, real, storage};
 use crate::transfer::refuse_own_storage;
 use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
@@ -30,14 +31,11 @@ pub struct Endpoint {
     pub path: PathBuf,
     /// The place as the command line has it, with the bytes of its names.
     given: PathBuf,
-    /// The prefix of printed paths of the file system: the path of the volume with a colon, or empty for the
-    /// host.
-    prefix: String,
-    /// The real path of the volume on the host. `None` for a path of the host.
+    /// The real path of the volume's storage on the host. `None` for a path of the host.
     storage: Option<PathBuf>,
-    /// True if the last name of an earlier source, which this command has handled without an error, is that
-    /// of this file.
-    made: bool,
+    /// The paths in the target at which this command has made files and trees. `None` if no other source has
+    /// the same last name, so that no other copy can have one of these paths.
+    made: Option<Rc<RefCell<HashSet<PathBuf>>>>,
 }
 
 impl Endpoint {
@@ -46,18 +44,17 @@ impl Endpoint {
             Place::Host(path) => {
                 let (host, absolute) = volumes::host(path)?;
                 let file_system = Rc::new(FileSystem::Host(host));
-                let (given, prefix) = (path.clone(), String::new());
-                Ok(Endpoint { file_system, path: absolute, given, prefix, storage: None, made: false })
+                let given = path.clone();
+                Ok(Endpoint { file_system, path: absolute, given, storage: None, made: None })
             }
             Place::Inside(inside) => {
                 let (volume, opened) = volumes.get(&inside.volume)?;
                 // Copies get the modes of their sources, so the umask does not apply.
                 let files = opened.files(Credentials::of_process().with_umask(0));
-                let prefix = format!("{}:", text::path(&inside.volume));
                 let file_system = Rc::new(FileSystem::Volume(volume, files));
                 let path = inside.path.clone();
-                let storage = Some(real(&inside.volume));
-                Ok(Endpoint { file_system, given: inside.to_path(), path, prefix, storage, made: false })
+                let storage = Some(storage(&inside.volume));
+                Ok(Endpoint { file_system, given: inside.to_path(), path, storage, made: None })
             }
         }
     }
@@ -73,9 +70,8 @@ impl Endpoint {
             file_system: Rc::clone(&self.file_system),
             path: self.path.join(name),
             given: self.given.join(name),
-            prefix: self.prefix.clone(),
             storage: self.storage.clone(),
-            made: false,
+            made: self.made.clone(),
         }
     }
 
@@ -103,11 +99,24 @@ impl Endpoint {
         })
     }
 
-    /// Fails if an earlier source of this command has the name of this file. A later source must not replace
-    /// the file, because after a move it is the only copy of the earlier source.
+    /// Notes that this command makes the file or the tree at this path, where nothing has been, or has
+    /// replaced the file at this path.
+    pub fn note_made(&self) {
+        if let Some(made) = &self.made {
+            made.borrow_mut().insert(self.path.clone());
+        }
+    }
+
+    /// Fails if this command has made the existing file at this path from an earlier source. A later source
+    /// must not replace the file, because after a move it is the only copy of the earlier source.
     pub fn refuse_made(&self, what: &str) -> Result<()> {
-        let why = "an earlier source of this command has this name: give it another name";
-        if self.made { Err(Failure::new(what, self.shown(), why)) } else { Ok(()) }
+        let Some(made) = &self.made else { return Ok(()) };
+        let made = made.borrow();
+        if self.path.ancestors().any(|path| made.contains(path)) {
+            let why = "this command has made it from an earlier source: give one of the two another name";
+            return Err(Failure::new(what, self.shown(), why));
+        }
+        Ok(())
     }
 
     /// Fails if one of the two ends is in the storage of the volume at the other end.
@@ -174,6 +183,17 @@ impl Endpoint {
             FileSystem::Host(host) => is_below(host, &self.path, directory),
             FileSystem::Volume(_, files) => is_below(files, &self.path, directory),
         }
+    }
+
+    /// Returns true if this path, which has the attributes `stat`, is a symbolic link that leads to `to`,
+    /// which is no link and has the attributes `there`. If this link replaced `to`, it would lead to itself,
+    /// and the file would be lost.
+    pub fn is_link_to(&self, stat: &Stat, to: &Endpoint, there: &Stat) -> bool {
+        let is_there = |led: Stat| (led.file_system, led.inode) == (there.file_system, there.inode);
+        self.shares_file_system(to)
+            && stat.is_symlink()
+            && !there.is_symlink()
+            && self.stat().is_ok_and(is_there)
     }
 
     /// Returns true if both paths lead to one entry of one directory, and false if they lead to two entries.
@@ -279,9 +299,10 @@ impl BetweenFileSystems for CopyTree<'_> {
         D: PosixClones + Clone + Sync + Send + 'static,
     {
         let Self { from, to, path, reflink, verbose } = self;
-        let pairs = || Style::Pairs { root: (*path).to_owned(), to: to.given.clone() };
-        let style = if *verbose { pairs() } else { Style::Bar };
-        let reporter = &Reporter::new(&from.given, to.prefix.clone(), "copy", style);
+        let style = if *verbose { Style::Pairs } else { Style::Bar };
+        let reporter = Reporter::new(&from.given, String::new(), "copy", style);
+        // The copy may be made under a temporary name, which no message shows.
+        let reporter = &reporter.with_name(path, &to.given);
         // If the volume lies below the copied directory, the copy must not copy the volume into itself.
         let itself = to.storage_below(from);
         let (except, reflink) = (itself.as_deref(), *reflink);
@@ -304,7 +325,8 @@ impl BetweenFileSystems for CopyAttributes<'_> {
         D: PosixClones + Clone + Sync + Send + 'static,
     {
         let Self { from, to } = self;
-        let reporter = &Reporter::new(&from.given, to.prefix.clone(), "copy", Style::Bar);
+        let reporter = Reporter::new(&from.given, String::new(), "copy", Style::Bar);
+        let reporter = &reporter.with_name(&to.path, &to.given);
         let to = &to.path;
         let (except, reflink) = (None, Reflink::Never);
         let job = Job { source, from: &from.path, target, to, except, reflink, reporter };
@@ -384,7 +406,12 @@ pub fn for_each_source(
             return Err(Failure::usage("not a directory", end.shown(), "several sources need a directory"));
         }
         let mut failures = Failures::default();
-        let mut made = HashMap::new();
+        let mut sources_of = HashMap::new();
+        for name in sources.iter().filter_map(|source| base(source).ok()) {
+            *sources_of.entry(name).or_insert(0) += 1;
+        }
+        let made = Rc::default();
+        let mut copied_places = HashSet::new();
         for source in sources {
             interrupt::check(command)?;
             let copied = Endpoint::new(source, volumes).and_then(|from| {
@@ -394,16 +421,16 @@ pub fn for_each_source(
                 }
                 let name = base(source)?;
                 let place = (from.storage.clone(), from.path.clone());
-                let earlier = made.get(name);
                 // A source that is named twice has its copy already. A source that no longer exists, because
                 // the command has moved it, goes on to its error.
-                if earlier == Some(&place) && from.lstat().is_ok() {
+                if copied_places.contains(&place) && from.lstat().is_ok() {
                     return Ok(());
                 }
-                let to = Endpoint { made: earlier.is_some(), ..end.child(name) };
+                let is_shared = sources_of.get(name).is_some_and(|&sources| sources > 1);
+                let to = Endpoint { made: is_shared.then(|| Rc::clone(&made)), ..end.child(name) };
                 Endpoint::refuse_storage(&from, &to, command)?;
                 work(&from, &to)?;
-                made.insert(name, place);
+                copied_places.insert(place);
                 Ok(())
             });
             failures.add(copied)?;

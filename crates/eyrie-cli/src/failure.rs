@@ -103,7 +103,7 @@ impl Display for Failure {
 
 /// Makes the failure for an error of standard output. A closed pipe ends a command with status 0, unless its
 /// earlier work has failed, because the reader of the pipe has read enough. A command that changes files
-/// calls [`Output::need_no_reader`](crate::output::Output::need_no_reader), so a closed pipe does not end it.
+/// calls [`Output::need_no_reader`](crate::output::Output::need_no_reader), so no error of output ends it.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         let failure = match error.kind() {
@@ -159,11 +159,6 @@ impl Failures {
     pub fn ended_by(&self, failure: Failure) -> Failure {
         let status = joined(self.status.unwrap_or(0), failure.status);
         failure.with_status(status)
-    }
-
-    /// Returns true if no argument has failed so far.
-    pub fn is_empty(&self) -> bool {
-        self.status.is_none()
     }
 
     /// Fails if an argument failed.

@@ -5,7 +5,8 @@
 //! wrong arguments, 3 if something that the arguments name does not exist, and 130 after Ctrl-C. `fsck` has
 //! the statuses of fsck(8), `scrub` has some of them, and `diff` has those of diff(1). A closed standard
 //! output is no error, except for an archive, which would be incomplete. A command that only prints ends
-//! then. A command that changes files completes its work.
+//! then. A command that changes files completes its work. Any other error of standard output is an error of
+//! the command, and a command that changes files reports it at the end.
 
 #![forbid(unsafe_code)]
 

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use eyrie::{Credentials, Files, Posix, Stat, Volume};
 
 use crate::failure::{Doing, Failures, Result, with_close};
-use crate::place::{Inside, Place, real};
+use crate::place::{Inside, Place, storage};
 use crate::volumes::Purpose;
 use crate::{text, volumes};
 
 /// The open volumes of one command. A volume can be open for changes only once, so this list finds a volume
-/// by its real path.
+/// by its storage.
 pub struct OpenVolumes {
-    /// The real paths of the volumes that are opened for changes. Other volumes are opened only for reading.
+    /// The storage of the volumes that are opened for changes. Other volumes are opened only for reading.
     changed: Vec<PathBuf>,
     open: Vec<(PathBuf, Volume)>,
 }
@@ -23,12 +23,12 @@ impl OpenVolumes {
     /// # Errors
     /// As [`volumes::open`].
     pub fn get(&mut self, path: &Path) -> Result<(usize, &Volume)> {
-        let real = real(path);
-        let index = match self.open.iter().position(|(known, _)| *known == real) {
+        let storage = storage(path);
+        let index = match self.open.iter().position(|(known, _)| *known == storage) {
             Some(index) => index,
             None => {
-                let purpose = if self.changed.contains(&real) { Purpose::Change } else { Purpose::Read };
-                self.open.push((real, volumes::open(path, purpose)?));
+                let purpose = if self.changed.contains(&storage) { Purpose::Change } else { Purpose::Read };
+                self.open.push((storage, volumes::open(path, purpose)?));
                 self.open.len() - 1
             }
         };
@@ -97,7 +97,7 @@ pub fn with_volumes<'a, T>(
     changed: impl IntoIterator<Item = &'a Path>,
     work: impl FnOnce(&mut OpenVolumes) -> Result<T>,
 ) -> Result<T> {
-    let changed = changed.into_iter().map(real).collect();
+    let changed = changed.into_iter().map(storage).collect();
     let mut volumes = OpenVolumes { changed, open: Vec::new() };
     let result = work(&mut volumes);
     with_close(result, volumes.close())

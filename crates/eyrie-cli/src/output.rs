@@ -22,8 +22,10 @@ pub struct Output {
     /// The width of the terminal. `None` without a terminal, and for a terminal that does not tell its width.
     columns: Option<usize>,
     styled: bool,
-    /// True if bytes are discarded after the reader of a pipe has closed it.
+    /// True if bytes that cannot be written are discarded.
     needs_no_reader: bool,
+    /// The first error of discarded bytes, unless the reader of a pipe has closed it.
+    lost: Option<io::Error>,
 }
 
 impl Output {
@@ -35,20 +37,27 @@ impl Output {
             columns: columns(&stdout),
             styled: anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
             needs_no_reader: false,
+            lost: None,
             stream: BufWriter::with_capacity(64 << 10, stdout),
         }
     }
 
-    /// After this call, a closed pipe is no error, and its bytes are discarded. A command that changes files
-    /// calls this method, because it must complete its changes without a reader, too.
+    /// After this call, bytes that cannot be written are discarded. A closed pipe is then no error, and the
+    /// next [`Write::flush`] returns any other error. A command that changes files calls this method, because
+    /// it must complete its changes without a reader, too.
     pub fn need_no_reader(&mut self) {
         self.needs_no_reader = true;
     }
 
-    /// Returns `none` if `result` is the error of a closed pipe and no reader is needed.
-    fn unless_closed<T>(&self, result: io::Result<T>, none: T) -> io::Result<T> {
+    /// Returns `none` in place of an error if no reader is needed.
+    fn unless_lost<T>(&mut self, result: io::Result<T>, none: T) -> io::Result<T> {
         match result {
-            Err(error) if self.needs_no_reader && error.kind() == io::ErrorKind::BrokenPipe => Ok(none),
+            Err(error) if self.needs_no_reader => {
+                if error.kind() != io::ErrorKind::BrokenPipe {
+                    self.lost.get_or_insert(error);
+                }
+                Ok(none)
+            }
             result => result,
         }
     }
@@ -157,12 +166,13 @@ impl JsonArray {
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.stream.write(bytes);
-        self.unless_closed(written, bytes.len())
+        self.unless_lost(written, bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         let flushed = self.stream.flush();
-        self.unless_closed(flushed, ())
+        self.unless_lost(flushed, ())?;
+        self.lost.take().map_or(Ok(()), Err)
     }
 }
 

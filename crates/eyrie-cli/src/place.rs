@@ -4,13 +4,18 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use eyrie::Target;
+use eyrie_client::SOCKET_NAME;
 
 use crate::failure::{Failure, Result};
 use crate::text;
+
+/// The file with the bytes of a volume, in the directory of the volume.
+const SEGMENT: &str = "segment-0000";
 
 /// The part of a help text that explains the syntax of places.
 pub const HELP: &str = "\
@@ -46,6 +51,20 @@ pub fn join(base: &Path, relative: &Path) -> PathBuf {
 /// unchanged.
 pub fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// Returns the real path of the storage of the volume at `path`: its directory or its device. Two paths of
+/// one volume give the same storage, and the path of the socket in the directory of the volume gives this
+/// directory. A socket elsewhere does not tell the storage, and gives its own path.
+pub fn storage(path: &Path) -> PathBuf {
+    let real = real(path);
+    let is_socket = real.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
+    match real.parent() {
+        Some(directory) if is_socket && real.ends_with(SOCKET_NAME) && directory.join(SEGMENT).exists() => {
+            directory.to_owned()
+        }
+        _ => real,
+    }
 }
 
 /// Returns the target of a call on `path`. With `follow`, the call follows a symbolic link at `path`.

@@ -10,7 +10,7 @@ use eyrie::{Errno, Files, Posix, PosixExt, Target};
 use crate::copy::Tally;
 use crate::failure::{Doing, Failure, Result, require_complete};
 use crate::output::Output;
-use crate::place::Inside;
+use crate::place::{Inside, storage};
 use crate::text;
 
 /// Maximum number of symbolic links that [`refuse_own_storage`] follows, as in the calls of Linux.
@@ -23,7 +23,7 @@ const LINKS_MAX: usize = 40;
 /// # Errors
 /// The message begins with `what`, such as "cannot export to".
 pub fn refuse_own_storage(volume: &Path, path: &Path, what: &str) -> Result<()> {
-    let Ok(volume) = volume.canonicalize() else { return Ok(()) };
+    let Ok(volume) = volume.canonicalize().map(|real| storage(&real)) else { return Ok(()) };
     let is_inside = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(&volume));
     let mut place = path.to_owned();
     // The file need not exist, so each link is followed by itself, and the directory of each is checked.

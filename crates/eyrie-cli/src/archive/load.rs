@@ -181,12 +181,13 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
     /// directory only if this load made it. It never follows a symbolic link, which could lead out of the
     /// target.
     fn make_parents(&mut self, path: &Path) -> Result<(), CopyError> {
-        let above: Vec<&Path> = path.ancestors().skip(1).collect();
-        for dir in above.into_iter().rev().filter(|dir| !dir.as_os_str().is_empty()) {
-            if !self.directories.contains_key(dir) {
-                self.target.mkdir((&self.tree.path(dir)).into(), IMPLIED_MODE).writing()?;
-                self.directories.insert(dir.to_owned(), None);
-            }
+        // All directories above a known directory are known, too. So the search ends at the first known one,
+        // which for most members is the first.
+        let is_new = |dir: &&Path| !self.directories.contains_key(*dir);
+        let missing: Vec<&Path> = path.ancestors().skip(1).take_while(is_new).collect();
+        for dir in missing.into_iter().rev() {
+            self.target.mkdir((&self.tree.path(dir)).into(), IMPLIED_MODE).writing()?;
+            self.directories.insert(dir.to_owned(), None);
         }
         Ok(())
     }
@@ -236,8 +237,11 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
         Spot { target: self.target, name, relative }
     }
 
-    /// Notes the inode flags and the project id of an entry that was made.
+    /// Notes the inode flags and the project id of an entry that was made. A directory may have several
+    /// members, of which the last counts.
     fn note(&mut self, path: &Path, member: &Member) {
+        self.flags.remove(path);
+        self.projects.remove(path);
         if !member.flags.is_empty() && matches!(member.body, Body::File(_) | Body::Directory) {
             self.flags.insert(path.to_owned(), member.flags);
         }

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use eyrie::{Credentials, Files, Host, InodeFlags, Kind, Posix, PosixExt, Stat, Volume, XattrMode};
+use eyrie::{
+    Credentials, Files, Host, InodeFlags, Kind, Posix, PosixExt, PosixProjects, Stat, Volume, XattrMode,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tar::{EntryType, Header};
@@ -171,6 +173,18 @@ fn later_member_replaces_earlier_file() {
         assert_eq!(volume.files.read(format!("/to/{name}")).unwrap(), content.as_bytes(), "{name}");
     }
     assert_eq!(volume.files.stat("/to/d".into()).unwrap().mode, 0o711);
+    volume.check();
+}
+
+#[test]
+fn later_member_of_a_directory_has_its_flags() {
+    let volume = TestVolume::new();
+    let directory = || member(EntryType::Directory, "d", b"", |_| ());
+    let first = records(&[("SCHILY.fflags", b"schg"), ("EYRIE.project", b"7")]);
+    assert_eq!(volume.failures(&archive(&[first, directory(), directory()]), "/to"), 0);
+    // An immutable directory would refuse the new entry.
+    volume.files.write("/to/d/new", "").unwrap();
+    assert_eq!(volume.files.project("/to/d".into()).unwrap(), 0);
     volume.check();
 }
 

@@ -426,9 +426,10 @@ fn failure(title: &str, error: &Error) -> Failure {
     }
 }
 
-/// Returns the command line as the user wrote it.
+/// Returns the command line as the user wrote it. A character replaces bytes that are not UTF-8.
 fn command_line() -> String {
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<String> = words.collect();
     let quoted = shlex::try_join(words.iter().map(String::as_str));
     format!("eyrie {}", quoted.unwrap_or_else(|_| words.join(" ")))
 }

@@ -18,8 +18,10 @@ use crate::output::{Output, json_name, json_stat};
 use crate::place::{Inside, Place};
 use crate::{interrupt, text};
 
-/// Number of seconds in a day.
-const DAY: i128 = 86_400;
+/// Nanoseconds in a second.
+const SECOND: i128 = 1_000_000_000;
+/// Nanoseconds in a day.
+const DAY: i128 = 86_400 * SECOND;
 
 /// Find files by name, type, size or time
 #[derive(Debug, Args)]
@@ -82,7 +84,7 @@ pub struct FindArgs {
 struct Conditions<'a> {
     arguments: &'a FindArgs,
     newer: Option<Time>,
-    /// The time of the search, in seconds since 1970.
+    /// The time of the search, in nanoseconds since 1970.
     now: i128,
     /// True if a condition or the output needs the attributes of entries.
     need_attributes: bool,
@@ -107,7 +109,7 @@ struct Matches<'a> {
 pub fn run(arguments: FindArgs, output: &mut Output) -> Result<()> {
     interrupt::install();
     let inside = arguments.place.clone().inside_or_root();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i128::from(since.as_secs()));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
     let mut matches = Matches { output, json: arguments.json, print0: arguments.print0, values: Vec::new() };
     let FindArgs { size, mtime, newer, empty, json, .. } = &arguments;
     let need_attributes = size.is_some() || mtime.is_some() || newer.is_some() || *empty || *json;
@@ -201,15 +203,20 @@ impl Conditions<'_> {
 
     fn hold_for_attributes(&self, stat: &Stat) -> bool {
         let FindArgs { size, mtime, .. } = self.arguments;
-        let age = self.now - i128::from(stat.modified.seconds);
         size.is_none_or(|bound| bound.holds(stat.size.into()))
-            && mtime.is_none_or(|bound| bound.holds(age.div_euclid(DAY)))
+            && mtime.is_none_or(|bound| bound.holds(days_since(stat.modified, self.now)))
             && self.newer.is_none_or(|time| stat.modified > time)
     }
 
     fn hold_for_content(&self, entry: &WalkEntry<Files>, stat: &Stat) -> eyrie::Result<bool> {
         Ok(!self.arguments.empty || is_empty(entry, stat)?)
     }
+}
+
+/// Returns the number of whole days from `time` to `now`, which is in nanoseconds since 1970.
+fn days_since(time: Time, now: i128) -> i128 {
+    let time = i128::from(time.seconds) * SECOND + i128::from(time.nanoseconds);
+    (now - time).div_euclid(DAY)
 }
 
 /// Returns true for a file without bytes, and for a directory without entries.
@@ -300,6 +307,16 @@ mod tests {
         }
         assert!(Bound::Less(1).holds(-1) && Bound::Less(1).holds(0) && !Bound::Less(1).holds(1));
         assert!(Bound::More(1).holds(2) && !Bound::More(1).holds(1) && Bound::Exactly(1).holds(1));
+    }
+
+    #[test]
+    fn day_that_is_not_over_does_not_count() {
+        let now = 100 * DAY + SECOND / 10;
+        let days = |seconds, nanoseconds| days_since(Time::new(seconds, nanoseconds), now);
+        // The first time is 0.1 seconds less than a day ago, although its second is a day ago.
+        assert_eq!((days(99 * 86_400, 200_000_000), days(99 * 86_400, 0)), (0, 1));
+        assert_eq!((days(100 * 86_400, 0), days(100 * 86_400 + 1, 0), days(-1, 0)), (0, -1, 100));
+        assert!(days(i64::MIN, 0) > 0 && days(i64::MAX, 999_999_999) < 0);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use eyrie::Credentials;
 use crate::copy::{Job, Reflink, Reporter, Style, copy_tree};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
-use crate::place::Place;
+use crate::place::{Place, storage};
 use crate::transfer::{Summary, refuse_existing, refuse_own_storage};
 use crate::volumes::Purpose;
 use crate::{interrupt, text, volumes};
@@ -58,14 +58,14 @@ pub fn run(arguments: ImportArgs, output: &mut Output) -> Result<()> {
         let target = volume.files(Credentials::of_process().with_umask(0));
         refuse_existing(&target, &inside.path, "import into", &inside.to_string())?;
         // If the volume lies below the imported directory, the import must not copy the volume into itself.
-        let itself = inside.volume.canonicalize().ok();
+        let itself = storage(&inside.volume);
         let prefix = format!("{}:", text::path(&inside.volume));
         copy_tree(&Job {
             source: &source,
             from: &from,
             target: &target,
             to: &inside.path,
-            except: itself.as_deref(),
+            except: Some(&itself),
             reflink: Reflink::Never,
             reporter: &Reporter::new(
                 &arguments.from,

@@ -5,11 +5,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use eyrie::{Errno, Files, Posix, RenameMode, Target};
+use eyrie::{Errno, Files, Posix, PosixExt, RenameMode, Target};
 
 use crate::failure::{Doing, Failure, Result};
 use crate::output::Output;
-use crate::place::{self, Inside, Place, real};
+use crate::place::{self, Inside, Place, storage};
 use crate::volumes::Purpose;
 use crate::{text, volumes};
 
@@ -62,7 +62,7 @@ pub fn run(arguments: LnArgs, output: &mut Output) -> Result<()> {
 /// Returns the path that `existing` names in the volume of `new`.
 fn path_beside(new: &Inside, existing: &OsString) -> Result<PathBuf> {
     let existing = Place::parse(existing).inside()?;
-    if real(&existing.volume) != real(&new.volume) {
+    if storage(&existing.volume) != storage(&new.volume) {
         let why = "a hard link cannot leave its volume: copy the file (eyrie cp)";
         return Err(Failure::new("cannot link", existing, why));
     }
@@ -108,6 +108,14 @@ fn is_missing(files: &Files, path: &Path) -> bool {
     files.stat(Target::NoFollow(path.into())).is_err_and(|error| error.errno() == Errno::NOENT)
 }
 
+/// Returns true if `new` is the file to which a symbolic link with this name and the target `existing` would
+/// lead. The file would then be lost.
+fn would_lead_to_itself(files: &Files, existing: &Path, new: &Path) -> bool {
+    let is_link = files.stat(Target::NoFollow(new.into())).is_ok_and(|stat| stat.is_symlink());
+    let led = new.parent().and_then(|dir| files.canonicalize(dir.join(existing)).ok());
+    !is_link && led.is_some() && led == files.canonicalize(new).ok()
+}
+
 /// Replaces the file `new` by a link. The link is made under another name and then renamed, so a failure
 /// leaves the old file unchanged.
 fn replace(
@@ -124,6 +132,10 @@ fn replace(
             == files.stat(Target::NoFollow((&new.path).into()))?.inode
     {
         return Ok(());
+    }
+    if symbolic && would_lead_to_itself(files, existing, &new.path) {
+        let why = "the link would replace the file to which it leads: choose another name";
+        return Err(eyrie::Error::with_reason(Errno::INVAL, "link", why));
     }
     let temporary = place::temporary_name(&new.path);
     link(&temporary)?;

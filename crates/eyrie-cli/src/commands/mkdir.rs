@@ -24,7 +24,8 @@ pub fn run(arguments: &MkdirArgs) -> Result<()> {
     let places = place::all_inside(&arguments.places)?;
     for_each(&places, Purpose::Change, |files, inside| {
         let made = if arguments.parents {
-            files.create_dir_all(&inside.path)
+            // Without a dot at its end, the path names a directory that can be made.
+            files.create_dir_all(inside.path.components().as_path())
         } else {
             files.create_dir(&inside.path)
         };

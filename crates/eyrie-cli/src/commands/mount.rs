@@ -51,6 +51,9 @@ pub struct MountArgs {
     /// Serve in this process, detach from the terminal, and report to standard output
     #[arg(long, hide = true)]
     background: bool,
+    /// Check the arguments, and mount nothing
+    #[arg(long, hide = true)]
+    fake: bool,
 }
 
 pub fn run(arguments: &MountArgs) -> Result<()> {
@@ -62,6 +65,9 @@ pub fn run(arguments: &MountArgs) -> Result<()> {
     let directory = std::path::absolute(&arguments.directory);
     let directory = directory.doing("mount at", text::path(&arguments.directory))?;
     refuse_own_storage(&arguments.volume, &directory, "cannot mount at")?;
+    if arguments.fake {
+        return Ok(());
+    }
     if arguments.foreground || arguments.background {
         return serve(arguments, &options);
     }
@@ -118,13 +124,18 @@ pub fn helper_words(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     if !is_helper {
         return words;
     }
-    // mount(8) adds flags that concern only itself: -s, -n and -v, and -t with the type.
+    // mount(8) adds flags that concern only itself: -s, -n and -v, -t with the type, and -N with a namespace.
+    // Its flag -f asks for no mount. The flag -f of `eyrie mount` has another meaning.
     let mut kept = vec![OsString::from("eyrie"), OsString::from("mount")];
     let mut words = words.into_iter().skip(1);
     while let Some(word) = words.next() {
         match word.as_bytes() {
-            b"-t" => drop(words.next()),
-            flags if flags.starts_with(b"-") && flags[1..].iter().all(|flag| b"snv".contains(flag)) => {}
+            b"-t" | b"-N" => drop(words.next()),
+            flags if flags.starts_with(b"-") && flags[1..].iter().all(|flag| b"fsnv".contains(flag)) => {
+                if flags.contains(&b'f') {
+                    kept.push("--fake".into());
+                }
+            }
             _ => kept.push(word),
         }
     }
@@ -147,5 +158,7 @@ mod tests {
         assert_eq!(helper(&["eyrie", "ls", "-n"]), ["eyrie", "ls", "-n"]);
         let words = ["/sbin/mount.eyrie", "/srv/vol", "/mnt", "-sn", "-t", "eyrie", "-o", "rw,noatime"];
         assert_eq!(helper(&words), ["eyrie", "mount", "/srv/vol", "/mnt", "-o", "rw,noatime"]);
+        let words = ["/sbin/mount.eyrie", "/srv/vol", "/mnt", "-fv", "-N", "/proc/1/ns/mnt"];
+        assert_eq!(helper(&words), ["eyrie", "mount", "/srv/vol", "/mnt", "--fake"]);
     }
 }

@@ -61,12 +61,16 @@ fn move_one(from: &Endpoint, to: &Endpoint, no_clobber: bool, verbose: bool) -> 
         let why = format!("it contains the storage of {}", to.shown());
         return Err(Failure::new("cannot move", from.shown(), why));
     }
-    let (existing, reflink) = (Existing::Replace, Reflink::Auto);
-    copy_one(
-        from,
-        to,
-        Copying { recursive: true, merge: false, attributes: false, existing, reflink, verbose },
-    )?;
+    let copying = Copying {
+        recursive: true,
+        merge: false,
+        attributes: false,
+        existing: Existing::Replace,
+        refuses_special: false,
+        reflink: Reflink::Auto,
+        verbose,
+    };
+    copy_one(from, to, copying)?;
     // A copy in a volume must be durable before its source is removed.
     to.sync().doing("make durable", to.shown())?;
     from.remove().doing("remove after copying", from.shown())?;
@@ -83,19 +87,23 @@ fn rename(from: &Endpoint, to: &Endpoint, no_clobber: bool) -> Result<bool> {
     let mode = if no_clobber { RenameMode::NoReplace } else { RenameMode::Replace };
     if !no_clobber
         && let Ok(source) = from.lstat()
-        && !source.is_dir()
+        && let Ok(there) = to.lstat()
     {
-        let is_same = |there: Stat| (there.file_system, there.inode) == (source.file_system, source.inode);
-        if to.lstat().is_ok_and(is_same) {
+        if (there.file_system, there.inode) == (source.file_system, source.inode) {
             if from.is_same_name(to).doing("move", place())? {
                 return Err(Failure::new("cannot move", place(), "this is the same file"));
             }
             // A rename between two names of one file would do nothing, and leave both.
-            if source.links > 1 {
+            if source.links > 1 && !source.is_dir() {
                 return from.unlink(&from.path).doing("move", place()).map(|()| true);
             }
         }
-        to.refuse_made("cannot move to")?;
+        if from.is_link_to(&source, to, &there) {
+            return Err(Failure::new("cannot move", place(), "the source is a link to the target"));
+        }
+        if !source.is_dir() {
+            to.refuse_made("cannot move to")?;
+        }
     }
     match from.rename(&from.path, &to.path, mode) {
         Err(error) if no_clobber && error.errno() == Errno::EXIST => Ok(false),
@@ -110,7 +118,10 @@ fn rename(from: &Endpoint, to: &Endpoint, no_clobber: bool) -> Result<bool> {
             let why = known.unwrap_or_else(|| reason(&error));
             Err(Failure::of_errno(error.errno(), "cannot move", place(), why))
         }
-        Ok(()) => Ok(true),
+        Ok(()) => {
+            to.note_made();
+            Ok(true)
+        }
     }
 }
 

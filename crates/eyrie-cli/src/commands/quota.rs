@@ -18,10 +18,12 @@ use crate::place::Inside;
 use crate::times::Zone;
 use crate::users::Names;
 use crate::volumes::{Purpose, with_files};
-use crate::{place, text};
+use crate::{interrupt, place, text};
 
 /// The action in messages about a tree that cannot be read.
 const READING: &str = "read the tree of";
+/// The action in messages about limits that cannot be set.
+const SETTING: &str = "set the quotas of";
 
 /// Show and set limits for users, groups and directory trees
 #[derive(Debug, Args)]
@@ -163,6 +165,7 @@ pub fn run(arguments: &QuotaArgs, output: &mut Output) -> Result<()> {
         None => show(&arguments.shown, false, output),
         Some(QuotaCommand::Report(shown)) => show(shown, true, output),
         Some(QuotaCommand::Set(set)) => {
+            interrupt::install();
             let account = with_files(&set.volume, Purpose::Change, |files| change(files, set))?;
             print_account(set, account, output)
         }
@@ -280,29 +283,46 @@ fn print_account(set: &SetArgs, account: Option<QuotaId>, output: &mut Output) -
     }
 }
 
-/// Sets limits and grace times. Returns the account whose limits were set.
+/// Sets limits and grace times. Returns the account whose limits were set. A command that fails begins no
+/// quotas.
 fn change(files: &Files, set: &SetArgs) -> Result<Option<QuotaId>> {
     let volume = text::path(&set.volume);
-    let (reading, setting) = ("read the quotas of", "set the quotas of");
-    let mut limits = files.quota_table().doing(reading, &volume)?.unwrap_or_default();
+    let before = files.quota_table().doing("read the quotas of", &volume)?;
+    let begins = before.is_none() && set.tree.is_some();
+    let limits = before.unwrap_or_default();
+    if let Some(path) = &set.tree {
+        check_directory(files, &set.inside(path))?;
+    }
+    if begins {
+        // While the volume has quotas, new files inherit the number of their tree. So the quotas begin before
+        // the files of the tree get its number, and no file that is made meanwhile is left out.
+        files.set_quota_table(Some(&limits)).doing(SETTING, &volume)?;
+    }
+    let changed = change_limits(files, set, limits);
+    if changed.is_err() && begins {
+        // The first error counts, so an error of this call is ignored.
+        let _ = files.set_quota_table(None);
+    }
+    changed
+}
+
+/// Changes `limits`, which the volume has, and sets them. If the account is a tree, first gives its number to
+/// its files.
+fn change_limits(files: &Files, set: &SetArgs, mut limits: QuotaTable) -> Result<Option<QuotaId>> {
+    let account = match &set.tree {
+        Some(path) => {
+            let number = number_tree(files, &set.inside(path), &limits)?;
+            Some(QuotaId { kind: QuotaKind::Tree, number })
+        }
+        None => account(set)?,
+    };
     if let Some(grace) = set.grace {
         (limits.bytes_grace, limits.files_grace) = (grace, grace);
     }
-    let account = if let Some(path) = &set.tree {
-        let root = set.inside(path);
-        check_directory(files, &root)?;
-        // While the volume has quotas, new files inherit the number of their tree. So the quotas begin before
-        // the files of the tree get its number, and no file that is made meanwhile is left out.
-        files.set_quota_table(Some(&limits)).doing(setting, &volume)?;
-        let number = number_tree(files, &root, &limits)?;
-        Some(QuotaId { kind: QuotaKind::Tree, number })
-    } else {
-        account(set)?
-    };
     if let Some(id) = account {
         set_account(&mut limits, id, set)?;
     }
-    files.set_quota_table(Some(&limits)).doing(setting, &volume)?;
+    files.set_quota_table(Some(&limits)).doing(SETTING, text::path(&set.volume))?;
     Ok(account)
 }
 
@@ -352,6 +372,7 @@ fn number_tree(files: &Files, root: &Inside, limits: &QuotaTable) -> Result<u32>
     };
     let reach = Reach { recursive: true, follows_argument: true };
     each_file(files, root, reach, |target| {
+        interrupt::check("quota set")?;
         let file = || Target::NoFollow(target.path.into());
         if target.files.project(file()).doing(reading, &target.place)? != number {
             target.files.set_project(file(), number).doing(setting, &target.place)?;
@@ -363,7 +384,37 @@ fn number_tree(files: &Files, root: &Inside, limits: &QuotaTable) -> Result<u32>
 
 #[cfg(test)]
 mod tests {
+    use eyrie::{Capabilities, Credentials, PosixExt, Volume};
+
     use super::*;
+
+    #[test]
+    fn regression_failed_command_begins_no_quotas() {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let volume = Volume::create(dir.path().join("vol"), 64 << 20).unwrap();
+        let root = volume.files(Credentials::root());
+        root.create_dir_all("/tree/closed").unwrap();
+        root.chmod("/tree/closed".into(), 0).unwrap();
+        // This user may set limits, but may not read the closed directory.
+        let who = Credentials::new(1000, 1000, &[]).with_capabilities(Capabilities::SYS_ADMIN);
+        let files = volume.files(who);
+        let set = SetArgs {
+            volume: "vol".into(),
+            user: None,
+            group: None,
+            tree: Some("/tree".into()),
+            bytes: None,
+            files: Some(QuotaLimit { soft: 0, hard: 5, deadline: 0 }),
+            grace: None,
+            json: false,
+            quiet: false,
+        };
+        assert!(change(&files, &set).is_err());
+        assert!(root.quota_table().unwrap().is_none());
+        root.chmod("/tree/closed".into(), 0o755).unwrap();
+        assert_eq!(change(&files, &set).unwrap().map(|id| id.number), Some(1));
+        assert!(root.quota_table().unwrap().is_some());
+    }
 
     #[test]
     fn limits_and_grace_times_are_parsed() {

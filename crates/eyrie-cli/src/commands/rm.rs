@@ -1,7 +1,7 @@
 //! `eyrie rm`: removes files.
 
 use std::io::Write;
-use std::path::Component;
+use std::path::{Component, PathBuf};
 
 use clap::Args;
 use eyrie::{Errno, Files, Kind, Posix, PosixExt, Target, WalkStep};
@@ -80,32 +80,100 @@ fn remove(
     Ok(removed)
 }
 
-/// Removes a tree. If a file cannot be removed, the error is printed, and the next file follows.
+/// Removes a tree. If a file cannot be removed, the error is printed, and the next file follows. As with GNU
+/// rm, no further error is printed for the directories that lead to this file, and a directory that cannot be
+/// read is removed if it is empty.
 fn remove_tree(arguments: &RmArgs, files: &Files, inside: &Inside, output: &mut Output) -> Result<()> {
     let mut failures = Failures::default();
+    // The path of the latest failure. The walk leaves a directory directly after the steps inside it, so this
+    // path also tells if any step inside the directory has failed.
+    let mut failed: Option<PathBuf> = None;
+    // The directory that the latest step has entered, and the directories from there up that could not be
+    // read. The errors of the latter count only if the directories cannot be removed.
+    let mut entered: Option<PathBuf> = None;
+    let mut unread: Vec<(PathBuf, eyrie::Error)> = Vec::new();
     for step in files.walk(&inside.path).doing("remove", inside)? {
         let (relative, what, removed) = match step {
-            WalkStep::Entry(entry) if entry.kind == Kind::Directory => continue,
+            WalkStep::Entry(entry) if entry.kind == Kind::Directory => {
+                entered = Some(entry.relative);
+                continue;
+            }
             WalkStep::Entry(entry) => {
                 let removed = entry.dir().unlink(entry.name().into());
                 (entry.relative, "", removed)
             }
             WalkStep::Left(entry) => {
                 let removed = entry.dir().rmdir(entry.name().into());
-                (entry.relative, "directory ", removed)
+                let cause = unread.pop_if(|(path, _)| *path == entry.relative);
+                let is_told = failed.as_ref().is_some_and(|path| path.starts_with(&entry.relative));
+                match (removed, cause) {
+                    (Err(_), Some((_, cause))) => (entry.relative, "", Err(cause)),
+                    // The error inside this directory is printed already.
+                    (Err(error), None) if is_told => {
+                        if error.errno() != Errno::NOTEMPTY {
+                            failures.add(Err(Failure::silent(1)))?;
+                        }
+                        continue;
+                    }
+                    (removed, _) => (entry.relative, "directory ", removed),
+                }
+            }
+            // The walk leaves this directory later.
+            WalkStep::Failed(relative, error) if entered.as_ref() == Some(&relative) => {
+                unread.push((relative, error));
+                continue;
             }
             WalkStep::Failed(relative, error) => (relative, "", Err(error)),
         };
+        entered = None;
         match removed {
             Ok(()) if arguments.verbose => writeln!(output, "removed {what}'{}'", inside.join(relative))?,
             Ok(()) => {}
             // Another program has removed the file since the walk found it.
             Err(error) if arguments.force && error.errno() == Errno::NOENT => {}
-            // An entry that could not be removed keeps its directory, and the error of the entry is printed
-            // already.
-            Err(error) if error.errno() == Errno::NOTEMPTY && !failures.is_empty() => {}
-            removed => failures.add(removed.doing("remove", inside.join(relative)))?,
+            Err(error) => {
+                failures.add(Err(error).doing("remove", inside.join(&relative)))?;
+                failed = Some(relative);
+            }
         }
     }
+    for (relative, error) in unread {
+        failures.add(Err(error).doing("remove", inside.join(relative)))?;
+    }
     failures.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use eyrie::{Credentials, Volume};
+
+    use super::*;
+
+    #[test]
+    fn empty_directory_that_cannot_be_read_is_removed() {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        let volume = Volume::create(dir.path().join("vol"), 64 << 20).unwrap();
+        let (root, user) = (volume.files(Credentials::root()), Credentials::new(1000, 1000, &[]));
+        root.create_dir_all("/tree/full").unwrap();
+        root.write("/tree/full/file", "").unwrap();
+        root.create_dir("/tree/empty").unwrap();
+        for (path, mode) in [("/", 0o777), ("/tree", 0o777), ("/tree/full", 0), ("/tree/empty", 0)] {
+            root.chmod(path.into(), mode).unwrap();
+        }
+        let remove = || {
+            let (places, recursive, directory, force, verbose) = (Vec::new(), true, false, false, false);
+            let arguments = RmArgs { places, recursive, directory, force, verbose };
+            let inside = Inside { volume: "vol".into(), path: "/tree".into() };
+            let removed = remove_tree(&arguments, &volume.files(user.clone()), &inside, &mut Output::new());
+            removed.map_err(|failure| failure.status())
+        };
+        assert_eq!(remove(), Err(1));
+        assert!(root.stat("/tree/empty".into()).is_err());
+        assert!(root.stat("/tree/full/file".into()).is_ok());
+        root.remove_dir_all("/tree/full").unwrap();
+        root.create_dir("/tree/empty").unwrap();
+        root.chmod("/tree/empty".into(), 0).unwrap();
+        assert_eq!(remove(), Ok(()));
+        assert!(root.stat("/tree".into()).is_err());
+    }
 }

@@ -207,12 +207,11 @@ impl Tally {
                 parts.push(text::counted(count, one, many));
             }
         }
-        let mut summary = format!(
-            "{}, {} ({})",
-            text::counted(self.entries(), "entry", "entries"),
-            text::size(self.bytes()),
-            parts.join(", ")
-        );
+        let entries = text::counted(self.entries(), "entry", "entries");
+        let mut summary = format!("{entries}, {}", text::size(self.bytes()));
+        if !parts.is_empty() {
+            summary.push_str(&format!(" ({})", parts.join(", ")));
+        }
         let lost = self.owners_lost.load(Ordering::Relaxed);
         if lost > 0 {
             summary.push_str(&format!(

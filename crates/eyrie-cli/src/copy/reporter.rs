@@ -18,10 +18,8 @@ pub enum Style {
     Quiet,
     /// A line on standard output for each finished path.
     Paths,
-    /// A line on standard output for each finished path and its source, as `cp -v` prints it. `root` is the
-    /// path of the copy in its file system. The lines show `to` instead: the target as the command line names
-    /// it.
-    Pairs { root: PathBuf, to: PathBuf },
+    /// A line on standard output for each finished path and its source, as `cp -v` prints it.
+    Pairs,
 }
 
 impl Style {
@@ -44,6 +42,9 @@ pub struct Reporter {
     source: PathBuf,
     /// The prefix of printed paths in the target.
     target: String,
+    /// The path of the copy in its file system, and the target as the command line names it. Printed paths
+    /// begin with the second path in place of the first, and have no prefix.
+    named: Option<(PathBuf, PathBuf)>,
     /// The name of the command, for the progress bar and for failures.
     pub(super) what: &'static str,
     bar: ProgressBar,
@@ -57,7 +58,7 @@ impl Reporter {
         let has_bar = match style {
             Style::Bar => true,
             Style::Quiet => false,
-            Style::Paths | Style::Pairs { .. } => !io::stdout().is_terminal(),
+            Style::Paths | Style::Pairs => !io::stdout().is_terminal(),
         };
         let shown = has_bar && io::stderr().is_terminal();
         let bar = if shown { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
@@ -70,7 +71,14 @@ impl Reporter {
         if shown {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        Reporter { style, silent: false, source: source.to_owned(), target, what, bar }
+        Reporter { style, silent: false, source: source.to_owned(), target, named: None, what, bar }
+    }
+
+    /// Shows the path `root` of the target, and the paths below it, as `to` and paths below `to`. `to` is the
+    /// target as the command line names it.
+    #[must_use]
+    pub fn with_name(self, root: &Path, to: &Path) -> Reporter {
+        Reporter { named: Some((root.to_owned(), to.to_owned())), ..self }
     }
 
     /// Works like [`Reporter::new`], but shows the progress out of a known number of entries.
@@ -80,6 +88,7 @@ impl Reporter {
             silent: false,
             source: source.to_owned(),
             target,
+            named: None,
             what,
             bar: bar(what, entries),
         }
@@ -93,6 +102,7 @@ impl Reporter {
             silent: true,
             source: PathBuf::new(),
             target: String::new(),
+            named: None,
             what: "copy",
             bar: ProgressBar::hidden(),
         }
@@ -107,9 +117,10 @@ impl Reporter {
         match &self.style {
             Style::Bar | Style::Quiet => {}
             Style::Paths => print_line(&self.target_place(path)),
-            Style::Pairs { root, to } => {
-                let relative = path.strip_prefix(root).unwrap_or(Path::new(""));
-                print_line(&format!("'{}' -> '{}'", self.place(relative), text::path(&join(to, relative))));
+            Style::Pairs => {
+                let relative = self.named.as_ref().and_then(|(root, _)| path.strip_prefix(root).ok());
+                let source = self.place(relative.unwrap_or(Path::new("")));
+                print_line(&format!("'{source}' -> '{}'", self.target_place(path)));
             }
         }
     }
@@ -130,8 +141,13 @@ impl Reporter {
         text::path(&join(&self.source, relative))
     }
 
-    /// Returns `path`, which is a path in the target, with the prefix of the target, for messages.
+    /// Returns `path`, which is a path in the target, for messages: with the target's name or prefix.
     pub fn target_place(&self, path: &Path) -> String {
+        if let Some((root, to)) = &self.named
+            && let Ok(relative) = path.strip_prefix(root)
+        {
+            return text::path(&join(to, relative));
+        }
         format!("{}{}", self.target, text::path(path))
     }
 

@@ -1,6 +1,8 @@
 //! Tests of `eyrie bench`.
 
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
 
@@ -49,6 +51,16 @@ fn failed_benchmark_keeps_the_old_page() {
     assert_eq!(names(), ["new", "old", "page", "to-new"]);
     let nowhere = ["bench", "kv", "--quick", "--html", "none/page"];
     sandbox.fail(3, &["cannot write", "none/page"], nowhere);
+}
+
+#[test]
+fn regression_directory_of_a_benchmark_need_not_be_utf8() {
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command(["bench", "kv", "--quick", "--rounds", "1", "--dir"]);
+    let failed = command.arg(OsStr::from_bytes(b"none\xfe")).output().unwrap();
+    let complaints = String::from_utf8_lossy(&failed.stderr);
+    assert!(matches!(failed.status.code(), Some(1..=3)), "{failed:?}");
+    assert!(complaints.starts_with("eyrie: cannot measure"), "{complaints}");
 }
 
 /// The reader of a pipe gets the report.

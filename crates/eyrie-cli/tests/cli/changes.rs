@@ -213,6 +213,10 @@ fn ln_replaces_files_and_enters_directories() {
     // The same volume may have two paths.
     sandbox.succeed(["ln", "-f", "./vol:/two", "vol:/dir/one"]);
     assert_eq!(sandbox.succeed(["cat", "vol:/dir/one"]), "two");
+    // A symbolic link does not replace the file to which it leads.
+    for target in ["two", "/dir/../two"] {
+        sandbox.fail(1, &["vol:/two", "to which it leads"], ["ln", "-sf", target, "vol:/two"]);
+    }
     // Both are names of one file already, so nothing changes.
     sandbox.succeed(["ln", "-f", "vol:/two", "vol:/dir/one"]);
     assert_eq!(stat(&sandbox, "vol:/two")["links"], 2);

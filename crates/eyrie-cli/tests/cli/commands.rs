@@ -32,7 +32,8 @@ fn files_are_made_and_removed() {
     fs::write(sandbox.path("a:b"), "hello").unwrap();
     sandbox.succeed(["cp", "./a:b", "vol:/file"]);
     assert_eq!(sandbox.succeed(["cat", "vol:/file", "vol:file"]), "hellohello");
-    sandbox.succeed(["mkdir", "-p", "vol:/x/y/z"]);
+    // As with mkdir(1), a dot at the end stands for the new directory.
+    sandbox.succeed(["mkdir", "-p", "vol:/x/./y/z/."]);
     sandbox.succeed(["mkdir", "-p", "vol:/x/y"]);
     sandbox.succeed(["cp", "vol:/file", "vol:/x"]);
     sandbox.succeed(["mv", "vol:/x/file", "vol:/x/y/moved"]);
@@ -250,6 +251,29 @@ fn closed_pipe_keeps_the_status_of_a_missing_file() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn regression_change_is_complete_although_its_output_is_not() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("tree")).unwrap();
+    // The names are longer than the buffer of the output.
+    for number in 0..400 {
+        fs::write(sandbox.path("tree").join(format!("{number:0>240}")), "").unwrap();
+    }
+    for arguments in [
+        &["cp", "-rv", "tree", "vol:/"][..],
+        &["chmod", "-Rv", "700", "vol:/tree"],
+        &["rm", "-rv", "vol:/tree"],
+    ] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = sandbox.command(arguments).stdout(full).output().unwrap();
+        let complaints = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {complaints}");
+        assert!(complaints.starts_with("eyrie: cannot write: standard output"), "{complaints}");
+        assert_eq!(complaints.lines().count(), 1, "{complaints}");
+    }
+    assert_eq!(sandbox.succeed(["ls", "-a", "vol:/"]), "");
 }
 
 /// The exit status tells of damage, even if the report does not fit into a pipe or cannot be written.

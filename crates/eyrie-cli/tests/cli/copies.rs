@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::Sandbox;
+use crate::served::Service;
 
 /// Writes a file and sets its modification time, in seconds.
 fn write(path: &Path, text: &str, seconds: u64) {
@@ -31,6 +32,13 @@ fn cp_keeps_or_updates_existing_files() {
     assert_eq!(sandbox.succeed(["cat", "vol:/file"]), "second");
     sandbox.succeed(["cp", "-n", "file", "vol:/new"]);
     assert_eq!(sandbox.succeed(["cat", "vol:/new"]), "older");
+    // A directory of the same name stays, too.
+    sandbox.succeed(["mkdir", "vol:/dir"]);
+    write(&sandbox.path("dir"), "old", 1000);
+    for flag in ["-n", "-u"] {
+        sandbox.succeed(["cp", flag, "dir", "vol:/"]);
+    }
+    sandbox.fail(1, &["vol:/dir", "it is a directory"], ["cp", "dir", "vol:/"]);
     // A file that nobody may write is replaced, too.
     sandbox.succeed(["chmod", "000", "vol:/file"]);
     sandbox.succeed(["cp", "-pf", "file", "vol:/file"]);
@@ -123,6 +131,27 @@ fn regression_storage_of_a_volume_is_no_part_of_a_copy() {
     sandbox.fail(1, &["own storage"], ["cp", "-r", "data/vol:/vol", "data"]);
     sandbox.fail(1, &["data/vol: this is the storage"], ["cp", "-r", "data/vol:/data", "."]);
     sandbox.succeed(["fsck", "data/vol"]);
+}
+
+#[test]
+fn regression_socket_and_directory_of_a_volume_are_one_volume() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("file"), "kept").unwrap();
+    sandbox.succeed(["cp", "file", "vol:/file"]);
+    let service = Service::start(&sandbox);
+    // The move would copy the file over itself, and then remove it.
+    sandbox.fail(1, &["same file"], ["mv", "vol:/file", "vol/service.sock:/file"]);
+    assert_eq!(sandbox.succeed(["cat", "vol/service.sock:/file"]), "kept");
+    sandbox.succeed(["ln", "vol:/file", "vol/service.sock:/second"]);
+    sandbox.fail(1, &["storage of the target"], ["cp", "-r", "vol", "vol/service.sock:/new"]);
+    sandbox.fail(1, &["own storage"], ["import", "vol", "vol/service.sock:/new"]);
+    sandbox.fail(1, &["own storage"], ["dump", "vol/service.sock:/", "-o", "vol/archive"]);
+    sandbox.succeed(["cp", "-r", ".", "vol/service.sock:/copied"]);
+    sandbox.succeed(["import", ".", "vol/service.sock:/imported"]);
+    for copy in ["copied", "imported"] {
+        assert_eq!(sandbox.succeed(["ls", "-a", &format!("vol:/{copy}")]), "file\n");
+    }
+    service.stop();
 }
 
 #[test]
@@ -220,21 +249,101 @@ fn regression_second_source_of_one_name_does_not_replace_the_first() {
 }
 
 #[test]
+fn regression_second_tree_of_one_name_keeps_the_files_of_the_first() {
+    let sandbox = Sandbox::with_volume("64M");
+    for dir in ["a", "b"] {
+        fs::create_dir_all(sandbox.path(dir).join("tree/sub")).unwrap();
+        fs::write(sandbox.path(dir).join("tree/sub/both"), dir).unwrap();
+        fs::write(sandbox.path(dir).join("tree").join(dir), dir).unwrap();
+    }
+    sandbox.succeed(["mkdir", "-p", "vol:/new", "vol:/old/tree/sub"]);
+    sandbox.succeed(["touch", "vol:/old/tree/sub/both"]);
+    for target in ["vol:/new", "vol:/old"] {
+        let (tree, both) = (format!("{target}/tree"), format!("{target}/tree/sub/both"));
+        sandbox.fail(1, &[&both, "earlier source"], ["cp", "-r", "a/tree", "b/tree", target]);
+        assert_eq!(sandbox.succeed(["cat", &both]), "a");
+        assert_eq!(sandbox.succeed(["ls", &tree]), "a\nb\nsub\n");
+        // A source that is named again has its copy already.
+        sandbox.succeed(["cp", "-rn", "a/tree", "b/tree", "a/tree", target]);
+    }
+}
+
+#[test]
+fn regression_second_source_replaces_a_file_that_the_first_has_kept() {
+    let sandbox = Sandbox::with_volume("64M");
+    for dir in ["a", "b"] {
+        fs::create_dir(sandbox.path(dir)).unwrap();
+    }
+    write(&sandbox.path("x"), "old", 2000);
+    write(&sandbox.path("a/x"), "of a", 1000);
+    write(&sandbox.path("b/x"), "of b", 3000);
+    sandbox.succeed(["mkdir", "vol:/dir"]);
+    sandbox.succeed(["cp", "x", "vol:/dir"]);
+    sandbox.succeed(["cp", "-u", "a/x", "b/x", "vol:/dir"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/dir/x"]), "of b");
+    write(&sandbox.path("a/x"), "newer", 4000);
+    write(&sandbox.path("b/x"), "newest", 5000);
+    sandbox.fail(1, &["vol:/dir/x", "earlier source"], ["cp", "-u", "a/x", "b/x", "vol:/dir"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/dir/x"]), "newer");
+}
+
+#[test]
 fn regression_move_to_another_name_of_a_file_removes_the_first_name() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("one"), "one").unwrap();
     fs::hard_link(sandbox.path("one"), sandbox.path("two")).unwrap();
+    fs::create_dir(sandbox.path("dir")).unwrap();
     sandbox.succeed(["import", ".", "vol:/all"]);
     for base in ["vol:/all/", "./"] {
         let [one, two] = ["one", "two"].map(|name| format!("{base}{name}"));
         sandbox.succeed(["mv", "-n", &one, &two]);
         sandbox.fail(1, &["same file"], ["mv", &one, &one]);
         sandbox.fail(1, &["same file"], ["mv", &one, base]);
+        sandbox.fail(1, &["same file"], ["mv", &format!("{base}dir"), base]);
         let told = sandbox.succeed(["mv", "-v", &one, &two]);
         assert_eq!(told, format!("renamed '{one}' -> '{two}'\n"));
     }
-    assert_eq!(sandbox.succeed(["ls", "vol:/all"]), "two\n");
+    assert_eq!(sandbox.succeed(["ls", "vol:/all"]), "dir\ntwo\n");
     assert!(!sandbox.path("one").exists() && fs::read(sandbox.path("two")).unwrap() == b"one");
+}
+
+#[test]
+fn regression_file_is_not_copied_over_itself() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::create_dir(sandbox.path("dir")).unwrap();
+    fs::write(sandbox.path("dir/file"), "kept").unwrap();
+    symlink("dir", sandbox.path("link")).unwrap();
+    sandbox.succeed(["import", ".", "vol:/all"]);
+    for base in ["vol:/all/", "./"] {
+        let [file, same, second] =
+            ["dir/file", "link/file", "dir/second"].map(|name| format!("{base}{name}"));
+        sandbox.fail(1, &[&file, "same file"], ["cp", &file, &file]);
+        sandbox.fail(1, &[&file, "same file"], ["cp", &file, &same]);
+        sandbox.succeed(["cp", &file, &second]);
+        sandbox.succeed(["cp", &second, &same]);
+    }
+}
+
+#[test]
+fn regression_link_does_not_replace_its_target() {
+    let sandbox = Sandbox::with_volume("64M");
+    fs::write(sandbox.path("file"), "kept").unwrap();
+    symlink("file", sandbox.path("link")).unwrap();
+    sandbox.succeed(["import", ".", "vol:/all"]);
+    for base in ["vol:/all/", "./"] {
+        let [link, file] = ["link", "file"].map(|name| format!("{base}{name}"));
+        sandbox.fail(1, &[&link, "is a link to"], ["cp", &link, &file]);
+        sandbox.fail(1, &[&link, "is a link to"], ["mv", &link, &file]);
+        sandbox.succeed(["diff", "vol:/all/file", &file]);
+        // A link may replace another link, and -n replaces nothing.
+        let other = format!("{base}other");
+        sandbox.succeed(["cp", &link, &other]);
+        sandbox.succeed(["mv", &link, &other]);
+        sandbox.succeed(["cp", "-n", &other, &file]);
+        sandbox.succeed(["mv", "-n", &other, &file]);
+    }
+    assert_eq!(sandbox.succeed(["cat", "vol:/all/file"]), "kept");
+    assert_eq!(fs::read(sandbox.path("file")).unwrap(), b"kept");
 }
 
 #[test]
@@ -247,12 +356,20 @@ fn regression_file_does_not_replace_a_pipe_of_the_host() {
     for target in ["pipe", "link"] {
         sandbox.fail(1, &[target, "it is a fifo"], ["cp", "vol:/file", target]);
         sandbox.fail(1, &[target, "it is a fifo"], ["cp", "-f", "file", target]);
+        // The file is older than the pipe and the link, so -u keeps them.
+        sandbox.succeed(["cp", "-u", "vol:/file", target]);
         sandbox.succeed(["cp", "-n", "vol:/file", target]);
         assert!(fs::metadata(sandbox.path(target)).unwrap().file_type().is_fifo());
     }
     symlink("/proc/self/exe", sandbox.path("open")).unwrap();
     sandbox.fail(1, &["open", "it is a link to an open file"], ["cp", "vol:/file", "open"]);
     assert_eq!(fs::read_link(sandbox.path("open")).unwrap(), Path::new("/proc/self/exe"));
+    // A copied tree replaces no pipe, either.
+    fs::create_dir(sandbox.path("dir")).unwrap();
+    assert!(Command::new("mkfifo").arg(sandbox.path("dir/inner")).status().unwrap().success());
+    sandbox.succeed(["mkdir", "vol:/dir"]);
+    sandbox.succeed(["cp", "file", "vol:/dir/inner"]);
+    sandbox.fail(1, &["dir/inner", "it is a fifo"], ["cp", "-r", "vol:/dir", "."]);
     // As with cp -a, a pipe replaces a pipe.
     sandbox.succeed(["cp", "pipe", "vol:/pipe"]);
     sandbox.succeed(["cp", "vol:/pipe", "pipe"]);

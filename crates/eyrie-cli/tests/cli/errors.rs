@@ -249,7 +249,11 @@ fn full_volume_is_one_clear_line() {
     assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
     assert_eq!(sandbox.succeed(["ls", "vol:/tree"]), "");
     sandbox.succeed(["rm", "-r", "vol:/tree"]);
-    sandbox.fail(1, &["vol:/large"], ["cp", "tree/large", "vol:/large"]);
+    sandbox.fail(1, &["vol:/large", "so far: 0 entries, 0 B"], ["cp", "tree/large", "vol:/large"]);
+    // A copy that replaces a file is made under another name, which the message does not show.
+    sandbox.succeed(["touch", "vol:/large"]);
+    sandbox.fail(1, &["vol:/large: ", "space"], ["cp", "tree/large", "vol:/large"]);
+    assert_eq!(sandbox.succeed(["ls", "-a", "vol:/"]), "large\n");
     assert!(sandbox.succeed(["fsck", "vol"]).contains("sound"));
 }
 

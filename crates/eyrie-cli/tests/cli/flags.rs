@@ -70,6 +70,20 @@ fn regression_rm_names_the_file_that_stays_and_goes_on() {
 }
 
 #[test]
+fn regression_rm_prints_no_second_error_for_the_directories_above() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_volume("64M");
+    sandbox.succeed(["mkdir", "-p", "vol:/tree/fixed", "vol:/tree/z"]);
+    sandbox.succeed(["touch", "vol:/tree/fixed/file", "vol:/tree/z/file"]);
+    sandbox.succeed(["chattr", "+i", "vol:/tree/fixed"]);
+    // Neither the file nor the directory `fixed` can be removed.
+    sandbox.fail(1, &["vol:/tree/fixed/file", "not permitted"], ["rm", "-r", "vol:/tree"]);
+    assert_eq!(sandbox.succeed(["ls", "vol:/tree"]), "fixed\n");
+}
+
+#[test]
 fn archives_keep_flags_and_copies_have_none() {
     if !is_root() {
         return;

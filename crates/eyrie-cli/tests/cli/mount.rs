@@ -46,6 +46,34 @@ fn ends(child: &mut Child) -> Option<i32> {
     panic!("the server goes on");
 }
 
+/// A move would copy the file over itself, and then remove it.
+#[test]
+fn regression_file_of_a_mount_does_not_replace_itself() {
+    let Some(sandbox) = sandbox() else { return };
+    let service = Service::start(&sandbox);
+    fs::write(sandbox.path("egg"), "blue").unwrap();
+    sandbox.succeed(["mkdir", "vol:/nest"]);
+    sandbox.succeed(["cp", "egg", "vol:/nest/egg"]);
+    sandbox.succeed(["mount", "vol", "mnt"]);
+    for [from, to] in [["mnt/nest/egg", "vol:/nest/egg"], ["vol:/nest/egg", "mnt/nest/egg"]] {
+        sandbox.fail(1, &[from, "same file"], ["mv", from, to]);
+        sandbox.fail(1, &[from, "same file"], ["cp", from, to]);
+    }
+    sandbox.fail(1, &["mnt/nest", "same directory"], ["cp", "-r", "mnt/nest", "vol:/"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/nest/egg"]), "blue");
+    sandbox.succeed(["umount", "mnt"]);
+    service.stop();
+}
+
+#[test]
+fn fake_mount_mounts_nothing() {
+    let sandbox = Sandbox::with_volume("32M");
+    fs::create_dir(sandbox.path("mnt")).unwrap();
+    sandbox.succeed(["mount", "--fake", "vol", "mnt"]);
+    sandbox.succeed(["touch", "vol:/file"]);
+    assert_eq!(fs::read_dir(sandbox.path("mnt")).unwrap().count(), 0);
+}
+
 #[test]
 fn volume_is_mounted_in_the_background_until_umount() {
     let Some(sandbox) = sandbox() else { return };

@@ -4,15 +4,13 @@ mod one;
 mod stream;
 
 use clap::Args;
-use eyrie::Kind;
 
 pub(super) use self::one::{Copying, Existing, copy_one, existing};
 use crate::copy::Reflink;
-use crate::endpoint::{Endpoint, for_each_source};
-use crate::failure::{Failure, Result};
+use crate::endpoint::for_each_source;
+use crate::failure::Result;
 use crate::output::Output;
 use crate::place::{self, Place};
-use crate::text;
 use crate::volumes::Purpose;
 
 /// Copy files to, from, inside or between volumes
@@ -81,31 +79,11 @@ pub fn run(arguments: CpArgs, output: &mut Output) -> Result<()> {
             (false, true) => Existing::Update,
             (false, false) => Existing::Replace,
         },
+        refuses_special: true,
         reflink: arguments.reflink,
         verbose: arguments.verbose,
     };
-    let what = "cp";
-    for_each_source(&arguments.sources, &arguments.target, what, Purpose::Read, |from, to| {
-        if copying.existing != Existing::Keep {
-            refuse_special(from, to)?;
-        }
+    for_each_source(&arguments.sources, &arguments.target, "cp", Purpose::Read, |from, to| {
         copy_one(from, to, copying)
     })
-}
-
-/// Fails if a regular file would replace a device, a pipe or a socket of the host, such as `/dev/null`, or a
-/// link to an open file of a process, such as `/dev/stdout`. cp(1) would write into the device, pipe or file.
-fn refuse_special(from: &Endpoint, to: &Endpoint) -> Result<()> {
-    if !to.is_on_host() || !from.lstat().is_ok_and(|stat| stat.is_file()) {
-        return Ok(());
-    }
-    let what = match to.stat() {
-        _ if std::fs::read_link(&to.path).is_ok_and(|target| target.starts_with("/proc")) => {
-            "link to an open file of a process"
-        }
-        Ok(there) if !matches!(there.kind, Kind::File | Kind::Directory) => text::kind_name(there.kind),
-        _ => return Ok(()),
-    };
-    let why = format!("it is a {what}, which a copy would replace: `eyrie cp FILE -` prints a file");
-    Err(Failure::new("cannot copy to", to.shown(), why))
 }

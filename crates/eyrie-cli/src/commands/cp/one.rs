@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use eyrie::{Errno, RenameMode, Stat};
+use eyrie::{Errno, Kind, RenameMode, Stat};
 
 use crate::copy::{Reflink, Tally};
 use crate::endpoint::{Endpoint, copy, copy_attributes};
 use crate::failure::{Doing, Failure, Failures, Result, print_error, require_complete};
-use crate::{interrupt, place};
+use crate::{interrupt, place, text};
 
 /// The way in which files are copied.
 #[derive(Clone, Copy)]
@@ -19,6 +19,8 @@ pub(in crate::commands) struct Copying {
     /// True if an existing directory gets the attributes of its source.
     pub attributes: bool,
     pub existing: Existing,
+    /// True if a regular file does not replace a device, a pipe or a socket of the host.
+    pub refuses_special: bool,
     pub reflink: Reflink,
     /// True if each copied file is printed.
     pub verbose: bool,
@@ -40,23 +42,30 @@ pub(in crate::commands) fn copy_one(from: &Endpoint, to: &Endpoint, copying: Cop
         check_directory(from, &stat, to, copying.recursive)?;
     }
     let tally = match existing(to)? {
-        None => copy(from, to, &to.path, copying.reflink, copying.verbose)?,
+        None => {
+            to.note_made();
+            copy(from, to, &to.path, copying.reflink, copying.verbose)?
+        }
         Some(there) if stat.is_dir() && there.is_dir() && copying.merge => {
             return merge(from, to, copying);
         }
         Some(there) if keeps(copying.existing, &stat, &there) => return Ok(()),
         Some(there) => {
             check_replacement(from, &stat, to, &there)?;
+            if copying.refuses_special && stat.is_file() {
+                refuse_special(to)?;
+            }
             replace(from, to, copying)?
         }
     };
     report(from, &tally)
 }
 
-/// Returns true if the file with the attributes `there` stays.
+/// Returns true if the file with the attributes `there` stays. As with GNU cp, a directory stays without an
+/// error, too, if the source is no directory.
 fn keeps(existing: Existing, stat: &Stat, there: &Stat) -> bool {
     match existing {
-        _ if stat.is_dir() || there.is_dir() => false,
+        _ if stat.is_dir() => false,
         Existing::Replace => false,
         Existing::Keep => true,
         Existing::Update => there.modified >= stat.modified,
@@ -100,7 +109,16 @@ fn merge(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<()> {
 
 fn is_same_file(from: &Endpoint, stat: &Stat, to: &Endpoint) -> Result<bool> {
     let there = to.lstat().doing("copy to", to.shown())?;
-    Ok(from.shares_file_system(to) && (there.file_system, there.inode) == (stat.file_system, stat.inode))
+    Ok(from.shares_file_system(to) && (there.file_system, there.inode) == (stat.file_system, stat.inode)
+        || is_seen_twice(from, stat, to, &there))
+}
+
+/// Returns true if one end is on the host and the other in a volume, and both are one file, because the
+/// volume is served and mounted. No copy keeps the inode number and the time of change, so two files do not
+/// have the same ones.
+fn is_seen_twice(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) -> bool {
+    let identity = |stat: &Stat| (stat.inode, stat.kind, stat.size, stat.changed);
+    from.is_on_host() != to.is_on_host() && identity(stat) == identity(there)
 }
 
 /// Fails if the directory `from`, which has the attributes `stat`, must not be copied to `to`.
@@ -129,9 +147,9 @@ pub(in crate::commands) fn existing(to: &Endpoint) -> Result<Option<Stat>> {
     }
 }
 
-/// Fails unless `from` may replace `to`, which has the attributes `there`. Neither may be a directory, their
-/// paths must not be the same path of one file system, and no earlier source of the command may have the name
-/// of `to`.
+/// Fails unless `from` may replace `to`, which has the attributes `there`. Neither may be a directory, they
+/// must not be one name of one file, `from` must not be a link to `to`, and the command must not have made
+/// `to` from an earlier source.
 fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) -> Result<()> {
     if stat.is_dir() || there.is_dir() {
         let why = match (stat.is_dir(), there.is_dir()) {
@@ -140,10 +158,34 @@ fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) 
         };
         return Err(Failure::new("cannot copy to", to.shown(), why));
     }
-    if from.path == to.path && is_same_file(from, stat, to)? {
+    if is_seen_twice(from, stat, to, there)
+        || is_same_file(from, stat, to)? && from.is_same_name(to).doing("copy", from.shown())?
+    {
         return Err(Failure::new("cannot copy", from.shown(), "this is the same file"));
     }
+    if from.is_link_to(stat, to, there) {
+        let why = format_args!("it is a link to {}, which it would replace", to.shown());
+        return Err(Failure::new("cannot copy", from.shown(), why));
+    }
     to.refuse_made("cannot copy to")
+}
+
+/// Fails if a regular file would replace the file `to`, which is a device, a pipe or a socket of the host,
+/// such as `/dev/null`, or a link to an open file of a process, such as `/dev/stdout`. cp(1) would write into
+/// the device, pipe or file.
+fn refuse_special(to: &Endpoint) -> Result<()> {
+    if !to.is_on_host() {
+        return Ok(());
+    }
+    let what = match to.stat() {
+        _ if std::fs::read_link(&to.path).is_ok_and(|target| target.starts_with("/proc")) => {
+            "link to an open file of a process"
+        }
+        Ok(there) if !matches!(there.kind, Kind::File | Kind::Directory) => text::kind_name(there.kind),
+        _ => return Ok(()),
+    };
+    let why = format!("it is a {what}, which a copy would replace: `eyrie cp FILE -` prints a file");
+    Err(Failure::new("cannot copy to", to.shown(), why))
 }
 
 /// Replaces the file `to` by a copy of `from`. The copy is made under a temporary name in the same directory,
@@ -163,6 +205,7 @@ fn copy_and_rename(from: &Endpoint, to: &Endpoint, temporary: &Path, copying: Co
     let tally = copy(from, to, temporary, copying.reflink, copying.verbose)?;
     if tally.failed() == 0 {
         to.rename(temporary, &to.path, RenameMode::Replace).doing("replace", to.shown())?;
+        to.note_made();
     }
     Ok(tally)
 }
