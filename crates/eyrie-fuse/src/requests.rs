@@ -4,14 +4,14 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use eyrie::{Credentials, Kind, Node, NodeEntry, OpenFlags as Open, RenameMode, SetAttributes, SetTime};
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::adapter::{Adapter, drops_set_ids, wanted};
@@ -19,7 +19,7 @@ use crate::answer::{KEEP, OrErrno, entry_life, error_of_create, permissions, rep
 use crate::convert::{
     attributes, fallocate_mode, file_type, kind_of, send_lock, send_space, set_time, whence, xattr_mode,
 };
-use crate::listing::{ListedNode, list};
+use crate::listing::{ListedNode, list, list_with_attributes};
 
 /// Maximum number of bytes of a read or a write request.
 const REQUEST_BYTES: u32 = 1 << 20;
@@ -357,22 +357,7 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let life = entry_life(number);
-        let result = list(self, number, offset, true, |next, entry| match entry {
-            // For `.` and `..` the kernel holds no node, and needs only the number.
-            ListedNode::Dot(name, id) => {
-                let Ok(node) = self.nodes.node(id) else { return false };
-                let attributes = attributes(&node, self.numbers.of(id));
-                reply.add(attributes.ino, next, name, &Duration::ZERO, &attributes, Generation(0))
-            }
-            ListedNode::Entry(NodeEntry { name, node: Some(node), .. }) => {
-                let number = self.numbers.of(node.id);
-                let (attributes, generation) = (attributes(&node, number), self.numbers.generation(&node));
-                reply.add(number, next, OsStr::from_bytes(name), &life, &attributes, generation)
-            }
-            // Another thread has just removed this entry.
-            ListedNode::Entry(_) => false,
-        });
+        let result = list_with_attributes(self, number, offset, &mut reply);
         reply!(self, reply, result, |()| reply.ok());
     }
 
