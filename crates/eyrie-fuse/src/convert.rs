@@ -100,8 +100,8 @@ pub(crate) fn attributes(node: &Node, number: INodeNo) -> FileAttr {
     }
 }
 
-/// Returns attributes that stand for those of an object that cannot be read. Their number is that of no object,
-/// so the kernel does not take them for new attributes of an object that it knows.
+/// Returns attributes that stand for those of an object that cannot be read. Their number is that of no
+/// object, so the kernel does not take them for new attributes of an object that it knows.
 pub(crate) fn unreadable(id: ObjectId) -> FileAttr {
     FileAttr {
         // Without the kind, which is at least 1.

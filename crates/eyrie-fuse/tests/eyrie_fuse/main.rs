@@ -8,6 +8,7 @@ mod kernel;
 mod listings;
 mod locks;
 mod opens;
+mod places;
 mod quotas;
 mod short_writes;
 
