@@ -1,10 +1,12 @@
 //! Tests of `eyrie mount` and `eyrie umount`. They need root and `/dev/fuse`.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use eyrie::{LockKind, LockWait, PosixExt};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::process::Signal;
 
 use super::Sandbox;
@@ -151,6 +153,30 @@ fn mount_at_a_limit_of_descriptors_works_or_fails() {
         assert_eq!(fs::read_dir(sandbox.path("mnt")).unwrap().count(), 0, "mounted at a limit of {limit}");
     }
     assert!(mounted > 0 && refused > 0, "{mounted} mounts, {refused} refusals");
+}
+
+#[test]
+fn umount_finds_a_mount_that_was_moved_over_a_later_one() {
+    let Some(sandbox) = sandbox() else { return };
+    let [stage, from, to] = ["stage", "stage/from", "stage/to"].map(|name| sandbox.path(name));
+    let mount_tmpfs = |place: &Path| {
+        rustix::mount::mount("tmpfs", place, "tmpfs", MountFlags::empty(), None).unwrap();
+    };
+    fs::create_dir(&stage).unwrap();
+    mount_tmpfs(&stage);
+    // The kernel moves mounts only in a private file system.
+    rustix::mount::mount_change(&stage, MountPropagationFlags::PRIVATE).unwrap();
+    [&from, &to].into_iter().for_each(|place| fs::create_dir(place).unwrap());
+    sandbox.succeed(["mount", "vol", "stage/from"]);
+    mount_tmpfs(&to);
+    fs::write(to.join("below"), "").unwrap();
+    rustix::mount::mount_move(&from, &to).unwrap();
+    let (_, line) = fail(&sandbox, ["umount", "stage/from"]);
+    assert!(line.contains("no volume of Eyrie is mounted there"), "{line}");
+    sandbox.succeed(["umount", "stage/to"]);
+    assert!(to.join("below").exists());
+    rustix::mount::unmount(&stage, UnmountFlags::DETACH).unwrap();
+    sandbox.succeed(["fsck", "--quiet", "vol"]);
 }
 
 /// Runs flock(1) of util-linux without a wait. Returns true if it gets the lock.
