@@ -100,7 +100,13 @@ impl Filesystem for Adapter {
             self.begin_long();
         }
         let drops = (size.is_some() || uid.is_some() || gid.is_some()) && drops_set_ids(request);
-        let result = self.change(request, number, drops, |user, id| self.nodes.set(user, id, None, &change));
+        let mut result =
+            self.change(request, number, drops, |user, id| self.nodes.set(user, id, None, &change));
+        if file.is_some() && size.is_none() && matches!(result, Err(Errno::EPERM)) {
+            // With `writeback_cache`, the kernel itself sends the time of its latest write to an open file. An
+            // append-only file refuses this time, and keeps the time at which the bytes came.
+            result = self.object(number).and_then(|id| self.nodes.node(id).or_errno());
+        }
         self.attributes(reply, result);
     }
 
