@@ -103,8 +103,8 @@ impl Filesystem for Adapter {
         let mut result =
             self.change(request, number, drops, |user, id| self.nodes.set(user, id, None, &change));
         if file.is_some() && size.is_none() && matches!(result, Err(Errno::EPERM)) {
-            // With `writeback_cache`, the kernel itself sends the time of its latest write to an open file. An
-            // append-only file refuses this time, and keeps the time at which the bytes came.
+            // With `writeback_cache`, the kernel itself sends the time of its latest write to an open file.
+            // An append-only file refuses this time, and keeps the time at which the bytes came.
             result = self.object(number).and_then(|id| self.nodes.node(id).or_errno());
         }
         self.attributes(reply, result);
@@ -446,6 +446,11 @@ impl Filesystem for Adapter {
     }
 
     fn lseek(&self, _: &Request, number: INodeNo, _: FileHandle, offset: i64, from: i32, reply: ReplyLseek) {
+        if self.writeback_cache {
+            // The kernel does not write its cached bytes back before this request. After this answer, it
+            // takes each file for data without holes.
+            return reply.error(Errno::ENOSYS);
+        }
         let result = whence(from).and_then(|whence| {
             let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
             self.nodes.seek(self.object(number)?, offset, whence).or_errno()
