@@ -167,10 +167,9 @@ fn turns(volume: &Volume, session: &fuser::Session<Adapter>) -> io::Result<Optio
 }
 
 fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config {
-    let name = options.name.clone().unwrap_or_else(|| volume.path().to_string_lossy().into_owned());
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName(option_value(&name)),
+        MountOption::FSName(source(volume, options)),
         // `MountOption::Subtype` reaches only the helper, and this option reaches the kernel, too.
         MountOption::CUSTOM("subtype=eyrie".to_owned()),
         // The kernel only shows this option, and leaves access times to the file system.
@@ -203,9 +202,15 @@ fn access_times(options: &MountOptions) -> AccessTimes {
     if options.read_only { AccessTimes::Never } else { options.access_times }
 }
 
-/// Escapes a value for a list of options, in which a comma ends a value.
-fn option_value(text: &str) -> String {
-    text.replace('\\', "\\\\").replace(',', "\\,")
+/// Returns the name of the volume in the table of mounts, by default its real path.
+fn source(volume: &Volume, options: &MountOptions) -> String {
+    let path = || volume.path().canonicalize().unwrap_or_else(|_| volume.path().to_owned());
+    let name = options.name.clone().unwrap_or_else(|| path().to_string_lossy().into_owned());
+    if rustix::process::geteuid().is_root() {
+        return name;
+    }
+    // `fusermount3` takes the name in a list of options, in which a comma ends a value.
+    name.replace('\\', "\\\\").replace(',', "\\,")
 }
 
 impl Mount {

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use eyrie::PosixExt;
+use eyrie::{PosixExt, Volume};
+use eyrie_fuse::mountinfo::{MountLine, TABLE};
 use eyrie_fuse::{Mount, MountOptions};
 use rustix::mount::MountPropagationFlags;
 
@@ -54,4 +55,17 @@ fn moved_mount_is_unmounted_at_its_new_place() {
 #[test]
 fn bind_mounts_are_unmounted_with_their_mount() {
     end_after(|from, to| rustix::mount::mount_bind(from, to).unwrap());
+}
+
+#[test]
+fn source_of_a_mount_is_the_real_path_of_the_volume() {
+    let Some(fixture) = fixture() else { return };
+    let name = "a,b\\c d";
+    let given = fixture.point.join("..").join(name);
+    let volume = Volume::create(&given, 4 << 20).unwrap();
+    let mut mount = eyrie_fuse::mount(&volume, &fixture.point, &MountOptions::default()).unwrap();
+    let table = fs::read(TABLE).unwrap();
+    let line = MountLine::all(&table).find(|line| line.point == fixture.point).unwrap();
+    assert_eq!(line.source, fixture.place.path().join(name));
+    unmount_idle(&mut mount);
 }
