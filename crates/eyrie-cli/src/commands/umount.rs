@@ -21,7 +21,8 @@ Examples:
   eyrie umount --lazy /mnt/vol       # also if a program uses it
 
 umount(8) and fusermount3 -u unmount a volume, too, but they return before its server has saved it. After \
-this command the volume can be used at once. With --lazy, this command does not wait.")]
+this command the volume can be used at once. With --lazy, and if `mount --bind` has mounted the volume at \
+another place, too, this command does not wait.")]
 pub struct UmountArgs {
     /// Directories at which volumes are mounted
     #[arg(value_name = "DIR", required = true)]
@@ -58,8 +59,9 @@ fn unmount(directory: &Path, lazy: bool) -> Result<()> {
         }
         _ => Failure::of_text(format_args!("cannot {error}")),
     })?;
-    if !lazy {
-        wait_until_saved(&volume);
+    // A bind mount of the volume keeps its server.
+    if !lazy && !is_mounted(&volume) {
+        wait_until_saved(&volume.path);
     }
     Ok(())
 }
@@ -87,8 +89,22 @@ fn wait_until_saved(volume: &Path) {
     }
 }
 
+/// A mounted volume.
+#[derive(PartialEq, Eq, Debug)]
+struct MountedVolume {
+    path: PathBuf,
+    /// Major and minor number of the device of its mount.
+    device: (u32, u32),
+}
+
+/// True if a volume is still mounted at another place, after its unmount from one.
+fn is_mounted(volume: &MountedVolume) -> bool {
+    let is_of_volume = |line: MountLine<'_>| line.device == volume.device && line.source == volume.path;
+    std::fs::read(mountinfo::TABLE).is_ok_and(|table| MountLine::all(&table).any(is_of_volume))
+}
+
 /// Returns the volume that is mounted at this real path.
-fn mounted_at(directory: &Path) -> Option<PathBuf> {
+fn mounted_at(directory: &Path) -> Option<MountedVolume> {
     volume_at(&std::fs::read(mountinfo::TABLE).ok()?, directory, visible_mount(directory))
 }
 
@@ -103,10 +119,11 @@ fn visible_mount(path: &Path) -> Option<u64> {
 /// Returns the volume that is mounted at this real path, by the table of mounts. Another file system may hide
 /// a mount of a volume. The last mount is not always the visible one, because the kernel may list a mount that
 /// was moved there at its old position. If `visible` is unknown, this function takes the last mount.
-fn volume_at(table: &[u8], directory: &Path, visible: Option<u64>) -> Option<PathBuf> {
+fn volume_at(table: &[u8], directory: &Path, visible: Option<u64>) -> Option<MountedVolume> {
     let is_visible = |line: &MountLine<'_>| visible.is_none_or(|id| line.id == id) && line.point == directory;
     let mount = MountLine::all(table).rev().find(is_visible)?;
-    (mount.kind == b"fuse.eyrie").then_some(mount.source)
+    let volume = MountedVolume { path: mount.source, device: mount.device };
+    (mount.kind == b"fuse.eyrie").then_some(volume)
 }
 
 #[cfg(test)]
@@ -122,11 +139,11 @@ mod tests {
             ("1 2 0:3 / /mnt rw - fuse.eyrie /vol rw", "4 1 0:5 / /mnt rw shared:1 - tmpfs tmpfs rw");
         let at =
             |mounts: &[&str], visible| volume_at(mounts.join("\n").as_bytes(), Path::new("/mnt"), visible);
-        let found = Some(PathBuf::from("/vol"));
-        assert_eq!((at(&[other, volume], None), at(&[volume, other], None)), (found.clone(), None));
+        let found = || Some(MountedVolume { path: PathBuf::from("/vol"), device: (0, 3) });
+        assert_eq!((at(&[other, volume], None), at(&[volume, other], None)), (found(), None));
         // One of the mounts was moved there.
         for mounts in [[other, volume], [volume, other]] {
-            assert_eq!((at(&mounts, Some(1)), at(&mounts, Some(4))), (found.clone(), None));
+            assert_eq!((at(&mounts, Some(1)), at(&mounts, Some(4))), (found(), None));
         }
         assert_eq!(mounted_at(Path::new("/no/such/mount")), None);
         assert!(visible_mount(Path::new("/proc/self")).is_some());
@@ -136,7 +153,8 @@ mod tests {
     fn paths_of_mounts_need_not_be_utf8() {
         let mounts = b"1 2 0:3 / /\xff rw - tmpfs tmpfs rw\n4 2 0:5 / /mnt\xfe rw - fuse.eyrie /vol\xfd rw\n";
         let path = |bytes| Path::new(OsStr::from_bytes(bytes));
-        assert_eq!(volume_at(mounts, path(b"/mnt\xfe"), None).as_deref(), Some(path(b"/vol\xfd")));
+        let volume = volume_at(mounts, path(b"/mnt\xfe"), None).expect("it is mounted");
+        assert_eq!(volume.path, path(b"/vol\xfd"));
         assert_eq!(volume_at(mounts, path("/mnt\u{fffd}".as_bytes()), None), None);
     }
 }

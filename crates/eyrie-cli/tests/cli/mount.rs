@@ -1,7 +1,7 @@
 //! Tests of `eyrie mount` and `eyrie umount`. They need root and `/dev/fuse`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -155,18 +155,39 @@ fn mount_at_a_limit_of_descriptors_works_or_fails() {
     assert!(mounted > 0 && refused > 0, "{mounted} mounts, {refused} refusals");
 }
 
+fn mount_tmpfs(place: &Path) {
+    rustix::mount::mount("tmpfs", place, "tmpfs", MountFlags::empty(), None).unwrap();
+}
+
+/// Mounts a tmpfs, and returns its place and those of two directories in it. The kernel moves mounts only in
+/// a private file system.
+fn stage(sandbox: &Sandbox) -> [PathBuf; 3] {
+    let [stage, from, to] = ["stage", "stage/from", "stage/to"].map(|name| sandbox.path(name));
+    fs::create_dir(&stage).unwrap();
+    mount_tmpfs(&stage);
+    rustix::mount::mount_change(&stage, MountPropagationFlags::PRIVATE).unwrap();
+    [&from, &to].into_iter().for_each(|place| fs::create_dir(place).unwrap());
+    [stage, from, to]
+}
+
+#[test]
+fn umount_does_not_wait_for_a_bind_mount() {
+    let Some(sandbox) = sandbox() else { return };
+    let [stage, from, to] = stage(&sandbox);
+    sandbox.succeed(["mount", "vol", "stage/from"]);
+    rustix::mount::mount_bind(&from, &to).unwrap();
+    let mut umount = sandbox.command(["umount", "stage/from"]).spawn().unwrap();
+    assert_eq!(ends(&mut umount), Some(0));
+    fs::write(to.join("egg"), "blue").unwrap();
+    sandbox.succeed(["umount", "stage/to"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/egg"]), "blue");
+    rustix::mount::unmount(&stage, UnmountFlags::DETACH).unwrap();
+}
+
 #[test]
 fn umount_finds_a_mount_that_was_moved_over_a_later_one() {
     let Some(sandbox) = sandbox() else { return };
-    let [stage, from, to] = ["stage", "stage/from", "stage/to"].map(|name| sandbox.path(name));
-    let mount_tmpfs = |place: &Path| {
-        rustix::mount::mount("tmpfs", place, "tmpfs", MountFlags::empty(), None).unwrap();
-    };
-    fs::create_dir(&stage).unwrap();
-    mount_tmpfs(&stage);
-    // The kernel moves mounts only in a private file system.
-    rustix::mount::mount_change(&stage, MountPropagationFlags::PRIVATE).unwrap();
-    [&from, &to].into_iter().for_each(|place| fs::create_dir(place).unwrap());
+    let [stage, from, to] = stage(&sandbox);
     sandbox.succeed(["mount", "vol", "stage/from"]);
     mount_tmpfs(&to);
     fs::write(to.join("below"), "").unwrap();
