@@ -117,8 +117,8 @@ fn visible_mount(path: &Path) -> Option<u64> {
 }
 
 /// Returns the volume that is mounted at this real path, by the table of mounts. Another file system may hide
-/// a mount of a volume. The last mount is not always the visible one, because the kernel may list a mount that
-/// was moved there at its old position. If `visible` is unknown, this function takes the last mount.
+/// a mount of a volume. The last mount is not always the visible one, because the kernel may list a mount
+/// that was moved there at its old position. If `visible` is unknown, this function takes the last mount.
 fn volume_at(table: &[u8], directory: &Path, visible: Option<u64>) -> Option<MountedVolume> {
     let is_visible = |line: &MountLine<'_>| visible.is_none_or(|id| line.id == id) && line.point == directory;
     let mount = MountLine::all(table).rev().find(is_visible)?;
