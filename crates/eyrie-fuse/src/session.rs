@@ -318,11 +318,11 @@ impl Mount {
 
     fn start_helpers(&mut self, kernel: KernelCache) -> io::Result<()> {
         let builder = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        let nodes = Arc::clone(&self.nodes);
+        let (nodes, notifier) = (Arc::clone(&self.nodes), kernel.notifier.clone());
         let run = move || invalidate::run(&nodes, &kernel);
         self.helpers.push(builder("eyrie-notices").spawn(run)?);
         if let Some(locks) = self.locks.clone() {
-            self.helpers.push(builder("eyrie-locks").spawn(move || locks.run())?);
+            self.helpers.push(builder("eyrie-locks").spawn(move || locks.run(&notifier))?);
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! The requests that wait for locks, and the thread that repeats them.
+//! The requests that wait for locks, and the thread that repeats them. The same thread replies to the
+//! requests that were granted.
 //!
 //! One thread repeats all waiting requests, in the order of their arrival. It repeats them at once when a
 //! lock of this mount ends. It also repeats them after pauses, because it gets no notice when another lock of
@@ -7,8 +8,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use eyrie::LockWaiter;
-use fuser::{Errno, ReplyEmpty};
+use eyrie::{LockWaiter, ObjectId};
+use fuser::{Errno, Notifier, ReplyEmpty};
 
 use super::{FileLocks, Understood};
 use crate::answer::Answer;
@@ -39,6 +40,8 @@ pub(super) struct Waits {
 #[derive(Debug, Default)]
 struct WaitQueue {
     arrived: Vec<Waiting>,
+    /// The requests that were granted and need a reply, with their files.
+    granted: Vec<(ObjectId, ReplyEmpty)>,
     /// True if the thread has requests to repeat.
     is_busy: bool,
     /// True if a lock has ended since the thread began to repeat its requests.
@@ -74,9 +77,9 @@ impl Waiting {
     }
 
     /// Ends the wait with this result.
-    fn end(self, locks: &FileLocks, result: Answer<()>) {
+    fn end(self, locks: &FileLocks, kernel: &Notifier, result: Answer<()>) {
         match result {
-            Ok(()) => self.reply.ok(),
+            Ok(()) => locks.reply_granted(kernel, self.request.asked.id, self.reply),
             Err(error) => {
                 if let Some(waiter) = &self.waiter {
                     locks.nodes.end_wait(waiter);
@@ -98,6 +101,12 @@ impl Waits {
         self.changed.notify_one();
     }
 
+    /// Makes the thread reply to a request that was granted.
+    pub(super) fn add_granted(&self, id: ObjectId, reply: ReplyEmpty) {
+        self.state().granted.push((id, reply));
+        self.changed.notify_one();
+    }
+
     /// Makes the thread repeat all requests, because a lock has ended.
     pub(super) fn wake(&self) {
         let mut state = self.state();
@@ -112,18 +121,20 @@ impl Waits {
         self.changed.notify_one();
     }
 
-    /// Repeats the waiting requests until [`stop`](Waits::stop). Then ends them, and all locks of the mount.
-    pub(super) fn run(&self, locks: &FileLocks) {
+    /// Repeats the waiting requests, and replies to the granted ones, until [`stop`](Waits::stop). Then ends
+    /// them, and all locks of the mount.
+    pub(super) fn run(&self, locks: &FileLocks, kernel: &Notifier) {
         let (mut all, mut pause): (Vec<Waiting>, Duration) = (Vec::new(), PAUSES.0);
         loop {
             let mut state = self.state();
             state.is_busy = !all.is_empty();
-            let is_idle =
-                |state: &mut WaitQueue| state.arrived.is_empty() && !state.is_woken && !state.has_ended;
+            let nothing = |state: &mut WaitQueue| {
+                state.arrived.is_empty() && state.granted.is_empty() && !state.has_ended
+            };
             state = if all.is_empty() {
-                let nothing = |state: &mut WaitQueue| state.arrived.is_empty() && !state.has_ended;
                 self.changed.wait_while(state, nothing).unwrap_or_else(PoisonError::into_inner)
             } else {
+                let is_idle = |state: &mut WaitQueue| nothing(state) && !state.is_woken;
                 let waited = self.changed.wait_timeout_while(state, pause, is_idle);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             };
@@ -135,20 +146,24 @@ impl Waits {
             pause = if is_new { PAUSES.0 } else { (2 * pause).min(PAUSES.1) };
             all.append(&mut state.arrived);
             state.is_busy = true;
+            let granted = std::mem::take(&mut state.granted);
             drop(state);
-            all = attempt_all(all, locks);
+            granted.into_iter().for_each(|(id, reply)| locks.reply_granted(kernel, id, reply));
+            all = attempt_all(all, locks, kernel);
         }
-        all.into_iter().for_each(|waiting| waiting.end(locks, Err(Errno::ENOTCONN)));
+        let granted = std::mem::take(&mut self.state().granted);
+        granted.into_iter().for_each(|(_, reply)| reply.error(Errno::ENOTCONN));
+        all.into_iter().for_each(|waiting| waiting.end(locks, kernel, Err(Errno::ENOTCONN)));
         locks.end_all();
     }
 }
 
 /// Repeats requests, and returns those that continue to wait.
-fn attempt_all(all: Vec<Waiting>, locks: &FileLocks) -> Vec<Waiting> {
+fn attempt_all(all: Vec<Waiting>, locks: &FileLocks, kernel: &Notifier) -> Vec<Waiting> {
     let mut left = Vec::with_capacity(all.len());
     for mut waiting in all {
         match waiting.attempt(locks) {
-            Some(result) => waiting.end(locks, result),
+            Some(result) => waiting.end(locks, kernel, result),
             None => left.push(waiting),
         }
     }

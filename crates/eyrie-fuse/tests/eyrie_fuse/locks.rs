@@ -149,6 +149,33 @@ fn is_refused(file: &File) -> bool {
 }
 
 #[test]
+fn lock_shows_the_bytes_of_its_last_owner() {
+    let Some(two) = two() else { return };
+    let process = Process::new(&two.points[0], 1);
+    let read = || {
+        process.run(|host, files| {
+            let mut bytes = [0; 4];
+            let count = host.read_at(&files[0], &mut bytes, 0).unwrap();
+            (bytes, count)
+        })
+    };
+    // The kernel has the bytes in its cache now.
+    assert_eq!(read(), (*b"blue", 4));
+    // The notices of these changes come before that of the new bytes, and keep the thread busy that passes
+    // them on.
+    two.fixture.files.write("/a", "").unwrap();
+    for _ in 0..10_000 {
+        two.fixture.files.rename("/a", "/b").unwrap();
+        two.fixture.files.rename("/b", "/a").unwrap();
+    }
+    two.fixture.files.write("/egg", "pink").unwrap();
+    assert_eq!(process.lock(RangeOwner::Process, (0, 0), EXCLUSIVE), Ok(()));
+    assert_eq!(read(), (*b"pink", 4));
+    process.end();
+    two.end();
+}
+
+#[test]
 fn flock_in_a_mount_excludes_other_mounts_and_the_library() {
     let Some(two) = two() else { return };
     let [first, second] = [two.open(0), two.open(1)];
