@@ -13,9 +13,9 @@
 //!   requests of the mount do not wait.
 //! - A program that gets a lock must see the bytes that the last owner of the lock has written. The notice of
 //!   these bytes may still be on its way. So the kernel forgets the attributes and the pages of the file
-//!   before the mount replies. The kernel then waits for reads and writes of the file that are in progress, and
-//!   these need the threads of the session. So another thread, [that of the waiting requests](waits), sends
-//!   such replies.
+//!   before the mount replies. For this the kernel waits for reads and writes of the file that are in
+//!   progress, and these need the threads of the session. So another thread, [that of the waiting
+//!   requests](waits), sends such replies.
 //! - A `release` comes after the return of close(2). So a refused request that does not wait is repeated for
 //!   [`GRACE`] if another open file has had locks on the file.
 //!
