@@ -103,6 +103,24 @@ impl Adapter {
         Ok(written)
     }
 
+    /// Appends bytes to a file, and returns their number. The kernel has chosen `offset` by the size that it
+    /// knows, and has put the bytes into its cache there. If the file has grown through another mount, the
+    /// bytes come to its true end, and the kernel must forget its pages.
+    pub(crate) fn append(
+        &self,
+        locks: &FileLocks,
+        user: &Credentials,
+        id: ObjectId,
+        offset: u64,
+        data: &[u8],
+    ) -> eyrie::Result<usize> {
+        let written = self.nodes.append(user, id, data)?;
+        if written.start != offset {
+            locks.forget_pages(id);
+        }
+        Ok((written.end - written.start) as usize)
+    }
+
     /// Writes pages of the kernel's cache to an append-only file, and returns the number of bytes. The first
     /// page may begin before the end of the file, so this function appends only the bytes after the end.
     /// Returns `None` if the pages would change other bytes.

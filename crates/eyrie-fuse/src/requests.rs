@@ -15,7 +15,9 @@ use fuser::{
 };
 
 use crate::adapter::{Adapter, drops_set_ids, wanted};
-use crate::answer::{KEEP, OrErrno, entry_life, error_of_create, permissions, reply, rights, xattr};
+use crate::answer::{
+    KEEP, OrErrno, entry_life, error_of_create, is_append, permissions, reply, rights, xattr,
+};
 use crate::convert::{
     attributes, fallocate_mode, file_type, kind_of, send_lock, send_space, set_time, whence, xattr_mode,
 };
@@ -257,15 +259,18 @@ impl Filesystem for Adapter {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-        _: OpenFlags,
+        opened: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // The kernel finds the offset of an append itself, so an append is a write at this offset.
         let drops = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let from_cache = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let result =
-            self.change(request, number, drops, |user, id| self.store(user, id, offset, data, from_cache));
+        // The kernel finds the offset of an append itself. If the volume keeps the locks, other mounts may have
+        // appended, too.
+        let result = self.change(request, number, drops, |user, id| match &self.locks {
+            Some(locks) if !from_cache && is_append(opened) => self.append(locks, user, id, offset, data),
+            _ => self.store(user, id, offset, data, from_cache),
+        });
         reply!(self, reply, result, |count| reply.written(count as u32));
     }
 

@@ -112,7 +112,7 @@ impl FileLocks {
             (Err(Errno::EAGAIN), None) if may_end() => {
                 self.waits.add(Waiting::new(request, None, Some(until), reply));
             }
-            (Ok(()), _) if asked.kind.is_some() => self.waits.add_granted(asked.id, reply),
+            (Ok(()), _) if asked.kind.is_some() => self.waits.add_stale(asked.id, Some(reply)),
             (Ok(()), _) => reply.ok(),
             (Err(error), _) => reply.error(error),
         }
@@ -140,18 +140,25 @@ impl FileLocks {
         self.end(id, ended);
     }
 
+    /// Makes the kernel forget the attributes and the pages of a file, a moment later.
+    pub(crate) fn forget_pages(&self, id: ObjectId) {
+        self.waits.add_stale(id, None);
+    }
+
     /// Repeats the waiting requests, and replies to the granted ones, until [`stop`](FileLocks::stop).
     pub(crate) fn run(&self, kernel: &Notifier) {
         self.waits.run(self, kernel);
     }
 
-    /// Replies to a request that was granted, after the kernel has forgotten the attributes and the pages of
-    /// the file.
-    fn reply_granted(&self, kernel: &Notifier, id: ObjectId, reply: ReplyEmpty) {
+    /// Makes the kernel forget the attributes and the pages of a file. Then replies to the request for a lock
+    /// of the file that was granted.
+    fn forget_now(&self, kernel: &Notifier, id: ObjectId, granted: Option<ReplyEmpty>) {
         let numbers = Numbers { root: self.nodes.root() };
         // An error means that the mount ends.
         let _ = kernel.inval_inode(numbers.of(id), 0, 0);
-        reply.ok();
+        if let Some(reply) = granted {
+            reply.ok();
+        }
     }
 
     /// Ends the thread of [`run`](FileLocks::run), and all locks. The mount has ended.

@@ -40,8 +40,8 @@ pub(super) struct Waits {
 #[derive(Debug, Default)]
 struct WaitQueue {
     arrived: Vec<Waiting>,
-    /// The requests that were granted and need a reply, with their files.
-    granted: Vec<(ObjectId, ReplyEmpty)>,
+    /// The files of which the kernel must forget the pages, each with the request that was granted, if any.
+    stale: Vec<(ObjectId, Option<ReplyEmpty>)>,
     /// True if the thread has requests to repeat.
     is_busy: bool,
     /// True if a lock has ended since the thread began to repeat its requests.
@@ -79,7 +79,7 @@ impl Waiting {
     /// Ends the wait with this result.
     fn end(self, locks: &FileLocks, kernel: &Notifier, result: Answer<()>) {
         match result {
-            Ok(()) => locks.reply_granted(kernel, self.request.asked.id, self.reply),
+            Ok(()) => locks.forget_now(kernel, self.request.asked.id, Some(self.reply)),
             Err(error) => {
                 if let Some(waiter) = &self.waiter {
                     locks.nodes.end_wait(waiter);
@@ -101,9 +101,10 @@ impl Waits {
         self.changed.notify_one();
     }
 
-    /// Makes the thread reply to a request that was granted.
-    pub(super) fn add_granted(&self, id: ObjectId, reply: ReplyEmpty) {
-        self.state().granted.push((id, reply));
+    /// Lets the thread make the kernel forget the pages of a file, and then reply to a request that was
+    /// granted.
+    pub(super) fn add_stale(&self, id: ObjectId, granted: Option<ReplyEmpty>) {
+        self.state().stale.push((id, granted));
         self.changed.notify_one();
     }
 
@@ -129,7 +130,7 @@ impl Waits {
             let mut state = self.state();
             state.is_busy = !all.is_empty();
             let nothing = |state: &mut WaitQueue| {
-                state.arrived.is_empty() && state.granted.is_empty() && !state.has_ended
+                state.arrived.is_empty() && state.stale.is_empty() && !state.has_ended
             };
             state = if all.is_empty() {
                 self.changed.wait_while(state, nothing).unwrap_or_else(PoisonError::into_inner)
@@ -146,13 +147,13 @@ impl Waits {
             pause = if is_new { PAUSES.0 } else { (2 * pause).min(PAUSES.1) };
             all.append(&mut state.arrived);
             state.is_busy = true;
-            let granted = std::mem::take(&mut state.granted);
+            let stale = std::mem::take(&mut state.stale);
             drop(state);
-            granted.into_iter().for_each(|(id, reply)| locks.reply_granted(kernel, id, reply));
+            stale.into_iter().for_each(|(id, granted)| locks.forget_now(kernel, id, granted));
             all = attempt_all(all, locks, kernel);
         }
-        let granted = std::mem::take(&mut self.state().granted);
-        granted.into_iter().for_each(|(_, reply)| reply.error(Errno::ENOTCONN));
+        let stale = std::mem::take(&mut self.state().stale);
+        stale.into_iter().filter_map(|(_, granted)| granted).for_each(|reply| reply.error(Errno::ENOTCONN));
         all.into_iter().for_each(|waiting| waiting.end(locks, kernel, Err(Errno::ENOTCONN)));
         locks.end_all();
     }

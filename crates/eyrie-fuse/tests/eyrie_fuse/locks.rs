@@ -1,6 +1,7 @@
 //! Tests of advisory locks through mounts: two mounts of one volume, and the library beside them.
 
 use std::fs::{self, File, TryLockError};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -146,6 +147,24 @@ fn is_refused(file: &File) -> bool {
             false
         }
     }
+}
+
+#[test]
+fn appends_through_two_mounts_overwrite_nothing() {
+    let Some(two) = two() else { return };
+    let open = |mount: usize| File::options().append(true).open(two.points[mount].join("egg")).unwrap();
+    let logs = [open(0), open(1)];
+    let expected = (0..6).fold("blue".to_owned(), |all, number| {
+        let line = format!(" {number}");
+        (&logs[number % 2]).write_all(line.as_bytes()).unwrap();
+        all + &line
+    });
+    assert_eq!(two.fixture.files.read("/egg").unwrap(), expected.as_bytes());
+    drop(logs);
+    for point in &two.points {
+        eventually("bytes", || fs::read(point.join("egg")).unwrap() == expected.as_bytes());
+    }
+    two.end();
 }
 
 #[test]
