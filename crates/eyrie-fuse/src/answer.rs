@@ -44,8 +44,8 @@ pub(crate) fn entry_life(dir: INodeNo) -> Duration {
     if dir == INodeNo::ROOT { SHORT } else { LONG }
 }
 
-/// True for buffered writes to a file that was opened with `O_APPEND`. Direct writes are left out, because the
-/// kernel may send the parts of a direct write in any order.
+/// True for buffered writes to a file that was opened with `O_APPEND`. Direct writes are left out, because
+/// the kernel may send the parts of a direct write in any order.
 pub(crate) fn is_append(opened: OpenFlags) -> bool {
     opened.0 & (APPEND | DIRECT) == APPEND
 }
