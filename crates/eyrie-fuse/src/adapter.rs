@@ -7,7 +7,7 @@ use fuser::{
     Errno, FileHandle, INodeNo, InitFlags, LockOwner, Notifier, OpenFlags, ReplyAttr, ReplyEntry, Request,
 };
 
-use crate::answer::{Answer, LONG, NO_ACCESS_TIME, OrErrno, entry_life, reply};
+use crate::answer::{Answer, LONG, NO_ACCESS_TIME, OrErrno, entry_life, errno, reply};
 use crate::convert::{Numbers, attributes, lock_kind};
 use crate::locks::{Asked, FileLocks};
 use crate::options::MountOptions;
@@ -91,11 +91,56 @@ impl Adapter {
         data: &[u8],
         from_cache: bool,
     ) -> eyrie::Result<usize> {
-        let mut written = self.nodes.write(user, id, offset, data)?;
+        let mut written = match self.nodes.write(user, id, offset, data) {
+            Err(error) if from_cache && errno(&error) == Errno::EPERM => {
+                self.append_pages(user, id, offset, data)?.ok_or(error)?
+            }
+            written => written?,
+        };
         while from_cache && written < data.len() {
             written += self.nodes.write(user, id, offset + written as u64, &data[written..])?;
         }
         Ok(written)
+    }
+
+    /// Appends bytes to a file, and returns their number. The kernel has chosen `offset` by the size that it
+    /// knows, and has put the bytes into its cache there. If the file has grown through another mount, the
+    /// bytes come to its true end, and the kernel must forget its pages.
+    pub(crate) fn append(
+        &self,
+        locks: &FileLocks,
+        user: &Credentials,
+        id: ObjectId,
+        offset: u64,
+        data: &[u8],
+    ) -> eyrie::Result<usize> {
+        let written = self.nodes.append(user, id, data)?;
+        if written.start != offset {
+            locks.forget_pages(id);
+        }
+        Ok((written.end - written.start) as usize)
+    }
+
+    /// Writes pages of the kernel's cache to an append-only file, and returns the number of bytes. The first
+    /// page may begin before the end of the file, so this function appends only the bytes after the end.
+    /// Returns `None` if the pages would change other bytes.
+    fn append_pages(
+        &self,
+        user: &Credentials,
+        id: ObjectId,
+        offset: u64,
+        data: &[u8],
+    ) -> eyrie::Result<Option<usize>> {
+        let size = self.nodes.node(id)?.stat.size;
+        let Some(known) = size.checked_sub(offset) else { return Ok(None) };
+        let (known, new) = data.split_at(data.len().min(known as usize));
+        let mut stored = vec![0; known.len()];
+        let count = self.nodes.read(id, offset, &mut stored)?;
+        if &stored[..count] != known {
+            return Ok(None);
+        }
+        let appended = if new.is_empty() { 0 } else { self.nodes.write(user, id, size, new)? };
+        Ok(Some(known.len() + appended))
     }
 
     /// Reads the target of a symbolic link.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eyrie::Access;
-use fuser::{AccessFlags, Errno, FopenFlags, INodeNo, ReplyXattr};
+use fuser::{AccessFlags, Errno, FopenFlags, INodeNo, OpenFlags, ReplyXattr};
 
 /// The kernel keeps attributes and entries this long, unless a notice makes it forget them earlier.
 pub(crate) const LONG: Duration = Duration::from_secs(24 * 3600);
@@ -44,6 +44,12 @@ pub(crate) fn entry_life(dir: INodeNo) -> Duration {
     if dir == INodeNo::ROOT { SHORT } else { LONG }
 }
 
+/// True for buffered writes to a file that was opened with `O_APPEND`. Direct writes are left out, because
+/// the kernel may send the parts of a direct write in any order.
+pub(crate) fn is_append(opened: OpenFlags) -> bool {
+    opened.0 & (APPEND | DIRECT) == APPEND
+}
+
 /// Returns the rights that a request of access(2) asks for.
 pub(crate) fn rights(mask: AccessFlags) -> Access {
     Access::from_bits_truncate(mask.bits() as u8)
@@ -74,6 +80,8 @@ pub(crate) fn xattr(reply: ReplyXattr, bytes: &[u8], length: usize) {
 /// The kernel keeps the pages of a file from one open to the next.
 pub(crate) const KEEP: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
 const EXCLUSIVE: i32 = rustix::fs::OFlags::EXCL.bits() as i32;
+const APPEND: i32 = rustix::fs::OFlags::APPEND.bits() as i32;
+const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 pub(crate) const NO_ACCESS_TIME: i32 = rustix::fs::OFlags::NOATIME.bits() as i32;
 
 #[cfg(test)]

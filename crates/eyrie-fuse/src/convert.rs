@@ -100,6 +100,29 @@ pub(crate) fn attributes(node: &Node, number: INodeNo) -> FileAttr {
     }
 }
 
+/// Returns attributes that stand for those of an object that cannot be read. Their number is that of no
+/// object, so the kernel does not take them for new attributes of an object that it knows.
+pub(crate) fn unreadable(id: ObjectId) -> FileAttr {
+    FileAttr {
+        // Without the kind, which is at least 1.
+        ino: INodeNo(id.place()),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: file_type(id.kind()),
+        perm: 0,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
 pub(crate) fn file_type(kind: Kind) -> FileType {
     match kind {
         Kind::File => FileType::RegularFile,
@@ -211,6 +234,7 @@ mod tests {
         let file = ObjectId::new(8192, Kind::File);
         assert_eq!(numbers.object(numbers.of(file)), Some(file));
         assert_eq!(numbers.object(INodeNo(0)), None);
+        assert_eq!(numbers.object(unreadable(file).ino), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use eyrie::{Notice, ObjectId, VolumeNodes, names};
@@ -34,7 +35,7 @@ struct NoticeHead {
 pub(crate) struct KernelCache {
     pub(crate) notifier: Notifier,
     /// The device of the session, for the notice that `notifier` cannot send.
-    pub(crate) device: OwnedFd,
+    pub(crate) device: Arc<OwnedFd>,
 }
 
 /// Passes notices to the kernel until the mount ends.

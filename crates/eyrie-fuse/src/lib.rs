@@ -49,7 +49,10 @@ mod error;
 mod invalidate;
 mod listing;
 mod locks;
+#[doc(hidden)]
+pub mod mountinfo;
 mod options;
+mod place;
 mod requests;
 mod session;
 mod turns;

@@ -1,10 +1,15 @@
 //! Listings: the entries of a directory with `.` and `..`, which a volume does not store.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
 use eyrie::{NodeEntry, ObjectId};
-use fuser::INodeNo;
+use fuser::{Generation, INodeNo, ReplyDirectoryPlus};
 
 use crate::adapter::Adapter;
-use crate::answer::{Answer, OrErrno};
+use crate::answer::{Answer, OrErrno, entry_life};
+use crate::convert::{attributes, unreadable};
 
 /// Number of the entries `.` and `..`, whose offsets are 1 and 2. The offset of any other entry is its cookie
 /// plus this number.
@@ -37,10 +42,8 @@ pub(crate) fn list(
     let mut has_entries = false;
     let listed = nodes.list(dir, offset.saturating_sub(DOTS), hold, &mut |entry| {
         let next = entry.next + DOTS;
-        // An entry whose object cannot be held is left out of the reply.
-        let is_shown = entry.node.is_some() || !hold;
         let is_full = add(next, ListedNode::Entry(entry));
-        has_entries |= is_shown && !is_full;
+        has_entries |= !is_full;
         !is_full
     });
     if !has_entries {
@@ -48,4 +51,33 @@ pub(crate) fn list(
     }
     adapter.mark_listed(dir);
     Ok(())
+}
+
+/// Lists a directory from `offset` on, with the attributes of each entry.
+pub(crate) fn list_with_attributes(
+    adapter: &Adapter,
+    number: INodeNo,
+    offset: u64,
+    reply: &mut ReplyDirectoryPlus,
+) -> Answer<()> {
+    let life = entry_life(number);
+    list(adapter, number, offset, true, |next, entry| match entry {
+        // For `.` and `..` the kernel holds no node, and needs only the number.
+        ListedNode::Dot(name, id) => {
+            let Ok(node) = adapter.nodes.node(id) else { return false };
+            let attributes = attributes(&node, adapter.numbers.of(id));
+            reply.add(attributes.ino, next, name, &Duration::ZERO, &attributes, Generation(0))
+        }
+        ListedNode::Entry(NodeEntry { name, node: Some(node), .. }) => {
+            let (number, generation) = (adapter.numbers.of(node.id), adapter.numbers.generation(&node));
+            let attributes = attributes(&node, number);
+            reply.add(number, next, OsStr::from_bytes(name), &life, &attributes, generation)
+        }
+        // The object is damaged, or another thread has just removed the entry. A listing without attributes
+        // shows the entry, too. A look-up of the name then tells the error.
+        ListedNode::Entry(NodeEntry { name, id, .. }) => {
+            let (name, attributes) = (OsStr::from_bytes(name), unreadable(id));
+            reply.add(attributes.ino, next, name, &Duration::ZERO, &attributes, Generation(0))
+        }
+    })
 }

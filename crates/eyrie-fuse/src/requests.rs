@@ -4,22 +4,24 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use eyrie::{Credentials, Kind, Node, NodeEntry, OpenFlags as Open, RenameMode, SetAttributes, SetTime};
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, Generation, INodeNo,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use crate::adapter::{Adapter, drops_set_ids, wanted};
-use crate::answer::{KEEP, OrErrno, entry_life, error_of_create, permissions, reply, rights, xattr};
+use crate::answer::{
+    KEEP, OrErrno, entry_life, error_of_create, is_append, permissions, reply, rights, xattr,
+};
 use crate::convert::{
     attributes, fallocate_mode, file_type, kind_of, send_lock, send_space, set_time, whence, xattr_mode,
 };
-use crate::listing::{ListedNode, list};
+use crate::listing::{ListedNode, list, list_with_attributes};
 
 /// Maximum number of bytes of a read or a write request.
 const REQUEST_BYTES: u32 = 1 << 20;
@@ -100,7 +102,13 @@ impl Filesystem for Adapter {
             self.begin_long();
         }
         let drops = (size.is_some() || uid.is_some() || gid.is_some()) && drops_set_ids(request);
-        let result = self.change(request, number, drops, |user, id| self.nodes.set(user, id, None, &change));
+        let mut result =
+            self.change(request, number, drops, |user, id| self.nodes.set(user, id, None, &change));
+        if file.is_some() && size.is_none() && matches!(result, Err(Errno::EPERM)) {
+            // With `writeback_cache`, the kernel itself sends the time of its latest write to an open file.
+            // An append-only file refuses this time, and keeps the time at which the bytes came.
+            result = self.object(number).and_then(|id| self.nodes.node(id).or_errno());
+        }
         self.attributes(reply, result);
     }
 
@@ -251,15 +259,18 @@ impl Filesystem for Adapter {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-        _: OpenFlags,
+        opened: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        // The kernel finds the offset of an append itself, so an append is a write at this offset.
         let drops = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let from_cache = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let result =
-            self.change(request, number, drops, |user, id| self.store(user, id, offset, data, from_cache));
+        // The kernel finds the offset of an append itself. If the volume keeps the locks, other mounts may
+        // have appended, too.
+        let result = self.change(request, number, drops, |user, id| match &self.locks {
+            Some(locks) if !from_cache && is_append(opened) => self.append(locks, user, id, offset, data),
+            _ => self.store(user, id, offset, data, from_cache),
+        });
         reply!(self, reply, result, |count| reply.written(count as u32));
     }
 
@@ -357,22 +368,7 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let life = entry_life(number);
-        let result = list(self, number, offset, true, |next, entry| match entry {
-            // For `.` and `..` the kernel holds no node, and needs only the number.
-            ListedNode::Dot(name, id) => {
-                let Ok(node) = self.nodes.node(id) else { return false };
-                let attributes = attributes(&node, self.numbers.of(id));
-                reply.add(attributes.ino, next, name, &Duration::ZERO, &attributes, Generation(0))
-            }
-            ListedNode::Entry(NodeEntry { name, node: Some(node), .. }) => {
-                let number = self.numbers.of(node.id);
-                let (attributes, generation) = (attributes(&node, number), self.numbers.generation(&node));
-                reply.add(number, next, OsStr::from_bytes(name), &life, &attributes, generation)
-            }
-            // Another thread has just removed this entry.
-            ListedNode::Entry(_) => false,
-        });
+        let result = list_with_attributes(self, number, offset, &mut reply);
         reply!(self, reply, result, |()| reply.ok());
     }
 
@@ -455,6 +451,11 @@ impl Filesystem for Adapter {
     }
 
     fn lseek(&self, _: &Request, number: INodeNo, _: FileHandle, offset: i64, from: i32, reply: ReplyLseek) {
+        if self.writeback_cache {
+            // The kernel does not write its cached bytes back before this request. After this answer, it
+            // takes each file for data without holes.
+            return reply.error(Errno::ENOSYS);
+        }
         let result = whence(from).and_then(|whence| {
             let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
             self.nodes.seek(self.object(number)?, offset, whence).or_errno()

@@ -1,9 +1,9 @@
 //! Mounting and unmounting.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread::JoinHandle;
@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use eyrie::{AccessTimes, Volume, VolumeNodes};
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::mount::UnmountFlags;
 
 use crate::adapter::{Adapter, SessionParts};
 use crate::invalidate::{self, KernelCache};
 use crate::locks::FileLocks;
+use crate::place::{MountPlace, is_connected};
 use crate::turns::Turns;
 use crate::{MountError, MountOptions, Result};
 
@@ -40,11 +40,9 @@ pub struct Mount {
     helpers: Vec<JoinHandle<()>>,
     locks: Option<Arc<FileLocks>>,
     nodes: Arc<VolumeNodes>,
-    path: PathBuf,
-    /// Number of the connection to the kernel: the minor number of the file system's device.
-    connection: u32,
-    /// Gone after the end of the session.
-    parts: Weak<OnceLock<SessionParts>>,
+    place: MountPlace,
+    /// The device of the session.
+    device: Arc<OwnedFd>,
 }
 
 /// Mounts a volume at a directory, and serves it in threads of this process. The mount can be used when the
@@ -82,14 +80,13 @@ pub fn mount(volume: &Volume, directory: impl AsRef<Path>, options: &MountOption
         .and_then(|session| {
             let turns = turns(volume, &session)?;
             parts.get_or_init(|| SessionParts { kernel: session.notifier(), turns });
-            let device = session.as_fd().try_clone_to_owned()?;
+            let device = Arc::new(session.as_fd().try_clone_to_owned()?);
             let kernel = KernelCache { notifier: session.notifier(), device };
             Ok((session.spawn()?, kernel))
         })
         .map_err(|error| MountError::refused("mount", &path, error))?;
-    let connection = device_at(&path).map_or(0, |(_, connection)| connection);
-    let (session, helpers, parts) = (Some(session), Vec::new(), Arc::downgrade(&parts));
-    let mut mount = Mount { session, helpers, locks, nodes, path, connection, parts };
+    let (place, device) = (MountPlace::new(path), Arc::clone(&kernel.device));
+    let mut mount = Mount { session: Some(session), helpers: Vec::new(), locks, nodes, place, device };
     // After an error, the drop of `mount` undoes the mount.
     mount.wait_until_served()?;
     mount.start_helpers(kernel).map_err(|error| MountError::refused("mount", given, error))?;
@@ -141,31 +138,6 @@ fn is_mount_point(path: &Path) -> io::Result<bool> {
     Ok(std::fs::metadata(path)?.dev() != std::fs::metadata(parent)?.dev())
 }
 
-/// Returns the device of the file system at a path, or `None` if the kernel cannot tell it.
-fn device_at(path: &Path) -> Option<(u32, u32)> {
-    // Without this flag the kernel would ask the session, which may not be able to answer.
-    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty()).ok()?;
-    Some((found.stx_dev_major, found.stx_dev_minor))
-}
-
-/// True if the file system at a path is not that of this connection. After a lazy unmount, another one may be
-/// mounted there while the session goes on.
-fn is_of_another(path: &Path, connection: u32) -> bool {
-    connection != 0 && device_at(path).is_some_and(|device| device != (0, connection))
-}
-
-/// Waits for the end of a session. The drop of a session unmounts the file system at its path once more. So
-/// if another file system is mounted there by now, this function does not drop the rest of the session, and
-/// leaks its descriptor.
-fn join(mut session: BackgroundSession, path: &Path, connection: u32) -> io::Result<()> {
-    let Ok(nothing) = std::thread::Builder::new().spawn(|| Ok(())) else { return session.join() };
-    let ended = std::mem::replace(&mut session.guard, nothing).join();
-    if is_of_another(path, connection) && device_at(path) != path.parent().and_then(device_at) {
-        std::mem::forget(session);
-    }
-    ended.map_err(|_panic| io::Error::other("a thread of the session panicked"))?
-}
-
 /// Checks that the kernel has FUSE, and that this user may mount.
 fn check_fuse(path: &Path) -> Result<()> {
     let path = path.to_owned();
@@ -195,10 +167,9 @@ fn turns(volume: &Volume, session: &fuser::Session<Adapter>) -> io::Result<Optio
 }
 
 fn config(volume: &Volume, options: &MountOptions, is_read_only: bool) -> Config {
-    let name = options.name.clone().unwrap_or_else(|| volume.path().to_string_lossy().into_owned());
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName(option_value(&name)),
+        MountOption::FSName(source(volume, options)),
         // `MountOption::Subtype` reaches only the helper, and this option reaches the kernel, too.
         MountOption::CUSTOM("subtype=eyrie".to_owned()),
         // The kernel only shows this option, and leaves access times to the file system.
@@ -231,13 +202,19 @@ fn access_times(options: &MountOptions) -> AccessTimes {
     if options.read_only { AccessTimes::Never } else { options.access_times }
 }
 
-/// Escapes a value for a list of options, in which a comma ends a value.
-fn option_value(text: &str) -> String {
-    text.replace('\\', "\\\\").replace(',', "\\,")
+/// Returns the name of the volume in the table of mounts, by default its real path.
+fn source(volume: &Volume, options: &MountOptions) -> String {
+    let path = || volume.path().canonicalize().unwrap_or_else(|_| volume.path().to_owned());
+    let name = options.name.clone().unwrap_or_else(|| path().to_string_lossy().into_owned());
+    if rustix::process::geteuid().is_root() {
+        return name;
+    }
+    // `fusermount3` takes the name in a list of options, in which a comma ends a value.
+    name.replace('\\', "\\\\").replace(',', "\\,")
 }
 
 impl Mount {
-    /// Returns the directory at which the volume is mounted.
+    /// Returns the directory at which the volume was mounted.
     ///
     /// ```no_run
     /// # use eyrie_fuse::*; fn f(mount: &Mount) {
@@ -245,11 +222,11 @@ impl Mount {
     /// # }
     /// ```
     pub fn path(&self) -> &Path {
-        &self.path
+        self.place.path()
     }
 
-    /// Unmounts the volume, and waits until all requests have ended. The volume stays open. A second call
-    /// does nothing.
+    /// Unmounts the volume wherever it is mounted, also after `mount --move` and `mount --bind`, and waits
+    /// until all requests have ended. The volume stays open. A second call does nothing.
     ///
     /// ```no_run
     /// # use eyrie_fuse::*; fn f(mount: &mut Mount) {
@@ -264,12 +241,12 @@ impl Mount {
     /// As [`unmount`]. The mount then stays until this value is dropped. If the unmount succeeds, but the
     /// session ended with an error, this call returns the error of the session.
     pub fn unmount(&mut self) -> Result<()> {
-        if self.is_running() {
-            if is_of_another(&self.path, self.connection) {
-                let gone = rustix::io::Errno::INVAL.into();
-                return Err(MountError::refused("unmount", &self.path, gone));
+        if self.is_running() && is_connected(&self.device) {
+            let paths = self.place.now();
+            if paths.is_empty() {
+                return Err(self.refused("unmount", rustix::io::Errno::INVAL.into()));
             }
-            unmount(&self.path, false)?;
+            paths.iter().try_for_each(|path| unmount(path, false))?;
         }
         self.end()
     }
@@ -285,7 +262,7 @@ impl Mount {
     /// # }
     /// ```
     pub fn unmounter(&self) -> Unmounter {
-        Unmounter { path: self.path.clone(), connection: self.connection, parts: Weak::clone(&self.parts) }
+        Unmounter { place: self.place.clone(), device: Arc::downgrade(&self.device) }
     }
 
     /// Waits until somebody unmounts the volume.
@@ -321,20 +298,18 @@ impl Mount {
     /// example at the limit of descriptors, and then nobody would ever answer.
     fn wait_until_served(&mut self) -> Result<()> {
         let (send, answered) = mpsc::channel();
-        let path = self.path.clone();
+        let path = self.path().to_owned();
         let asking = std::thread::Builder::new().name("eyrie-mount".to_owned()).spawn(move || {
             // The receiver has left if the session has ended.
             let _ = send.send(std::fs::metadata(path).map(drop));
         });
-        asking.map_err(|error| MountError::refused("mount", &self.path, error))?;
+        asking.map_err(|error| self.refused("mount", error))?;
         loop {
             match answered.recv_timeout(Duration::from_millis(5)) {
-                Ok(answer) => return answer.map_err(|error| MountError::refused("mount", &self.path, error)),
+                Ok(answer) => return answer.map_err(|error| self.refused("mount", error)),
                 Err(_) if !self.is_running() => {
-                    self.unmounter().end_connection();
                     self.end()?;
-                    let error = io::Error::other("the session has ended");
-                    return Err(MountError::refused("mount", &self.path, error));
+                    return Err(self.refused("mount", io::Error::other("the session has ended")));
                 }
                 Err(_) => {}
             }
@@ -343,20 +318,37 @@ impl Mount {
 
     fn start_helpers(&mut self, kernel: KernelCache) -> io::Result<()> {
         let builder = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        let nodes = Arc::clone(&self.nodes);
+        let (nodes, notifier) = (Arc::clone(&self.nodes), kernel.notifier.clone());
         let run = move || invalidate::run(&nodes, &kernel);
         self.helpers.push(builder("eyrie-notices").spawn(run)?);
         if let Some(locks) = self.locks.clone() {
-            self.helpers.push(builder("eyrie-locks").spawn(move || locks.run())?);
+            self.helpers.push(builder("eyrie-locks").spawn(move || locks.run(&notifier))?);
         }
         Ok(())
     }
 
     fn end(&mut self) -> Result<()> {
         let session = self.session.take();
-        let ended = session.map_or(Ok(()), |session| join(session, &self.path, self.connection));
+        let ended = session.map_or(Ok(()), |session| self.join(session));
         self.stop_helpers();
-        ended.map_err(|error| MountError::refused("mount", &self.path, error))
+        ended.map_err(|error| self.refused("mount", error))
+    }
+
+    /// Waits for the end of a session. A session that ended with an error may still be mounted, so this
+    /// function then ends the mount. The drop of a session that is connected unmounts once more, whatever is
+    /// mounted at its path. So this function does not drop such a session, and leaks its descriptor.
+    fn join(&self, mut session: BackgroundSession) -> io::Result<()> {
+        let Ok(nothing) = std::thread::Builder::new().spawn(|| Ok(())) else { return session.join() };
+        let ended = std::mem::replace(&mut session.guard, nothing).join();
+        self.unmounter().end();
+        if is_connected(&self.device) {
+            std::mem::forget(session);
+        }
+        ended.map_err(|_panic| io::Error::other("a thread of the session panicked"))?
+    }
+
+    fn refused(&self, action: &'static str, error: io::Error) -> MountError {
+        MountError::refused(action, self.path(), error)
     }
 
     fn stop_helpers(&mut self) {
@@ -388,14 +380,13 @@ impl Drop for Mount {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Unmounter {
-    path: PathBuf,
-    connection: u32,
-    parts: Weak<OnceLock<SessionParts>>,
+    place: MountPlace,
+    device: Weak<OwnedFd>,
 }
 
 impl Unmounter {
-    /// Unmounts the volume. A mount in use disappears from the tree, and the calls of its users fail from now
-    /// on. After the end of the mount, this call does nothing.
+    /// Unmounts the volume wherever it is mounted. A mount in use disappears from the tree, and the calls of
+    /// its users fail from now on. After the end of the mount, this call does nothing.
     ///
     /// ```no_run
     /// # use eyrie_fuse::*; fn f(mount: &Mount) {
@@ -403,28 +394,30 @@ impl Unmounter {
     /// # }
     /// ```
     pub fn end(&self) {
-        // After the end of the session, the number of its connection may be that of another file system.
-        if self.parts.strong_count() > 0 {
-            self.end_connection();
+        let paths = if self.is_connected() { self.place.now() } else { Vec::new() };
+        for path in paths {
+            if unmount(&path, false).is_err() {
+                // The kernel would keep the connection until the last user closes its files. A forced unmount
+                // by root ends the connection, even though the mount stays.
+                let _ = rustix::mount::unmount(&path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+                self.abort();
+                // The mount point may be gone already.
+                let _ = unmount(&path, true);
+            }
         }
+        // After a lazy unmount, and in other mount namespaces, the file system has users without a path here.
+        self.abort();
     }
 
-    fn end_connection(&self) {
-        // After a lazy unmount, another file system may be mounted at the path.
-        let is_there = !is_of_another(&self.path, self.connection);
-        if is_there && unmount(&self.path, false).is_ok() {
-            return;
-        }
-        // The kernel would keep the connection until the last user closes its files. A forced unmount by root
-        // ends the connection, even though the mount stays. Other users end the connection through the
-        // kernel's list of connections.
-        if is_there {
-            let _ = rustix::mount::unmount(&self.path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
-        }
-        let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.connection), "1");
-        // The mount point may be gone already.
-        if is_there {
-            let _ = unmount(&self.path, true);
+    /// True until the end of the connection. After the end, its number may be that of another file system.
+    fn is_connected(&self) -> bool {
+        self.device.upgrade().is_some_and(|device| is_connected(&device))
+    }
+
+    /// Ends the connection through the kernel's list of connections.
+    fn abort(&self) {
+        if self.is_connected() {
+            let _ = std::fs::write(self.place.abort_path(), "1");
         }
     }
 }

@@ -1,14 +1,14 @@
 //! `eyrie umount`: unmounts volumes, and waits until their servers have saved them.
 
-use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use eyrie::{Errno, Volume};
 use eyrie_fuse::MountError;
+use eyrie_fuse::mountinfo::{self, MountLine};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use crate::failure::{Doing, Failure, Failures, Result};
 use crate::{text, volumes};
@@ -21,7 +21,8 @@ Examples:
   eyrie umount --lazy /mnt/vol       # also if a program uses it
 
 umount(8) and fusermount3 -u unmount a volume, too, but they return before its server has saved it. After \
-this command the volume can be used at once. With --lazy, this command does not wait.")]
+this command the volume can be used at once. With --lazy, and if `mount --bind` has mounted the volume at \
+another place, too, this command does not wait.")]
 pub struct UmountArgs {
     /// Directories at which volumes are mounted
     #[arg(value_name = "DIR", required = true)]
@@ -58,8 +59,9 @@ fn unmount(directory: &Path, lazy: bool) -> Result<()> {
         }
         _ => Failure::of_text(format_args!("cannot {error}")),
     })?;
-    if !lazy {
-        wait_until_saved(&volume);
+    // A bind mount of the volume keeps its server.
+    if !lazy && !is_mounted(&volume) {
+        wait_until_saved(&volume.path);
     }
     Ok(())
 }
@@ -87,44 +89,41 @@ fn wait_until_saved(volume: &Path) {
     }
 }
 
-/// Returns the volume that is mounted at this real path. The last mount there is the visible one.
-fn mounted_at(directory: &Path) -> Option<PathBuf> {
-    volume_at(&std::fs::read("/proc/self/mountinfo").ok()?, directory)
+/// A mounted volume.
+#[derive(PartialEq, Eq, Debug)]
+struct MountedVolume {
+    path: PathBuf,
+    /// Major and minor number of the device of its mount.
+    device: (u32, u32),
 }
 
-/// Returns the volume that is mounted at this real path. `mounts` has the lines of mountinfo, whose paths
-/// need not be UTF-8.
-fn volume_at(mounts: &[u8], directory: &Path) -> Option<PathBuf> {
-    let (kind, source) = mounts.split(|&byte| byte == b'\n').rev().find_map(|line| {
-        let mut fields = line.split(|&byte| byte == b' ');
-        let path = fields.nth(4)?;
-        // The number of fields before the separator varies.
-        let mut file_system = fields.skip_while(|field| *field != b"-").skip(1);
-        let found = (file_system.next()?, file_system.next()?);
-        (unescaped(path) == directory).then_some(found)
-    })?;
-    // Another file system may hide a mount of a volume.
-    (kind == b"fuse.eyrie").then(|| unescaped(source))
+/// True if a volume is still mounted at another place, after its unmount from one.
+fn is_mounted(volume: &MountedVolume) -> bool {
+    let is_of_volume = |line: MountLine<'_>| line.device == volume.device && line.source == volume.path;
+    std::fs::read(mountinfo::TABLE).is_ok_and(|table| MountLine::all(&table).any(is_of_volume))
 }
 
-/// Decodes a field of mountinfo, in which spaces, tabs, line breaks and backslashes are octal numbers.
-fn unescaped(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::new();
-    let mut rest = field;
-    while let Some((&byte, tail)) = rest.split_first() {
-        let code = std::str::from_utf8(tail.get(..3).unwrap_or_default()).unwrap_or_default();
-        match u8::from_str_radix(code, 8) {
-            Ok(decoded) if byte == b'\\' => {
-                bytes.push(decoded);
-                rest = &tail[3..];
-            }
-            _ => {
-                bytes.push(byte);
-                rest = tail;
-            }
-        }
-    }
-    PathBuf::from(OsString::from_vec(bytes))
+/// Returns the volume that is mounted at this real path.
+fn mounted_at(directory: &Path) -> Option<MountedVolume> {
+    volume_at(&std::fs::read(mountinfo::TABLE).ok()?, directory, visible_mount(directory))
+}
+
+/// Returns the number of the mount that is visible at a path. `None` if the kernel cannot tell it (before
+/// Linux 5.8).
+fn visible_mount(path: &Path) -> Option<u64> {
+    // Without this flag the kernel would ask the server of the mount, which may be dead.
+    let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::MNT_ID).ok()?;
+    (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id)
+}
+
+/// Returns the volume that is mounted at this real path, by the table of mounts. Another file system may hide
+/// a mount of a volume. The last mount is not always the visible one, because the kernel may list a mount
+/// that was moved there at its old position. If `visible` is unknown, this function takes the last mount.
+fn volume_at(table: &[u8], directory: &Path, visible: Option<u64>) -> Option<MountedVolume> {
+    let is_visible = |line: &MountLine<'_>| visible.is_none_or(|id| line.id == id) && line.point == directory;
+    let mount = MountLine::all(table).rev().find(is_visible)?;
+    let volume = MountedVolume { path: mount.source, device: mount.device };
+    (mount.kind == b"fuse.eyrie").then_some(volume)
 }
 
 #[cfg(test)]
@@ -135,26 +134,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_mountinfo_are_decoded() {
-        assert_eq!(unescaped(br"/mnt/a\040b\134c"), Path::new(r"/mnt/a b\c"));
-        assert_eq!(unescaped(br"plain\"), Path::new(r"plain\"));
-        assert_eq!(mounted_at(Path::new("/no/such/mount")), None);
-    }
-
-    #[test]
     fn hidden_mount_of_a_volume_is_not_found() {
         let (volume, other) =
             ("1 2 0:3 / /mnt rw - fuse.eyrie /vol rw", "4 1 0:5 / /mnt rw shared:1 - tmpfs tmpfs rw");
-        let at = |mounts: &[&str]| volume_at(mounts.join("\n").as_bytes(), Path::new("/mnt"));
-        assert_eq!(at(&[other, volume]), Some(PathBuf::from("/vol")));
-        assert_eq!(at(&[volume, other]), None);
+        let at =
+            |mounts: &[&str], visible| volume_at(mounts.join("\n").as_bytes(), Path::new("/mnt"), visible);
+        let found = || Some(MountedVolume { path: PathBuf::from("/vol"), device: (0, 3) });
+        assert_eq!((at(&[other, volume], None), at(&[volume, other], None)), (found(), None));
+        // One of the mounts was moved there.
+        for mounts in [[other, volume], [volume, other]] {
+            assert_eq!((at(&mounts, Some(1)), at(&mounts, Some(4))), (found(), None));
+        }
+        assert_eq!(mounted_at(Path::new("/no/such/mount")), None);
+        assert!(visible_mount(Path::new("/proc/self")).is_some());
     }
 
     #[test]
     fn paths_of_mounts_need_not_be_utf8() {
         let mounts = b"1 2 0:3 / /\xff rw - tmpfs tmpfs rw\n4 2 0:5 / /mnt\xfe rw - fuse.eyrie /vol\xfd rw\n";
         let path = |bytes| Path::new(OsStr::from_bytes(bytes));
-        assert_eq!(volume_at(mounts, path(b"/mnt\xfe")).as_deref(), Some(path(b"/vol\xfd")));
-        assert_eq!(volume_at(mounts, path("/mnt\u{fffd}".as_bytes())), None);
+        let volume = volume_at(mounts, path(b"/mnt\xfe"), None).expect("it is mounted");
+        assert_eq!(volume.path, path(b"/vol\xfd"));
+        assert_eq!(volume_at(mounts, path("/mnt\u{fffd}".as_bytes()), None), None);
     }
 }

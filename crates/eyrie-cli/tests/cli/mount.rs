@@ -1,10 +1,12 @@
 //! Tests of `eyrie mount` and `eyrie umount`. They need root and `/dev/fuse`.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use eyrie::{LockKind, LockWait, PosixExt};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::process::Signal;
 
 use super::Sandbox;
@@ -179,6 +181,51 @@ fn mount_at_a_limit_of_descriptors_works_or_fails() {
         assert_eq!(fs::read_dir(sandbox.path("mnt")).unwrap().count(), 0, "mounted at a limit of {limit}");
     }
     assert!(mounted > 0 && refused > 0, "{mounted} mounts, {refused} refusals");
+}
+
+fn mount_tmpfs(place: &Path) {
+    rustix::mount::mount("tmpfs", place, "tmpfs", MountFlags::empty(), None).unwrap();
+}
+
+/// Mounts a tmpfs, and returns its place and those of two directories in it. The kernel moves mounts only in
+/// a private file system.
+fn stage(sandbox: &Sandbox) -> [PathBuf; 3] {
+    let [stage, from, to] = ["stage", "stage/from", "stage/to"].map(|name| sandbox.path(name));
+    fs::create_dir(&stage).unwrap();
+    mount_tmpfs(&stage);
+    rustix::mount::mount_change(&stage, MountPropagationFlags::PRIVATE).unwrap();
+    [&from, &to].into_iter().for_each(|place| fs::create_dir(place).unwrap());
+    [stage, from, to]
+}
+
+#[test]
+fn umount_does_not_wait_for_a_bind_mount() {
+    let Some(sandbox) = sandbox() else { return };
+    let [stage, from, to] = stage(&sandbox);
+    sandbox.succeed(["mount", "vol", "stage/from"]);
+    rustix::mount::mount_bind(&from, &to).unwrap();
+    let mut umount = sandbox.command(["umount", "stage/from"]).spawn().unwrap();
+    assert_eq!(ends(&mut umount), Some(0));
+    fs::write(to.join("egg"), "blue").unwrap();
+    sandbox.succeed(["umount", "stage/to"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/egg"]), "blue");
+    rustix::mount::unmount(&stage, UnmountFlags::DETACH).unwrap();
+}
+
+#[test]
+fn umount_finds_a_mount_that_was_moved_over_a_later_one() {
+    let Some(sandbox) = sandbox() else { return };
+    let [stage, from, to] = stage(&sandbox);
+    sandbox.succeed(["mount", "vol", "stage/from"]);
+    mount_tmpfs(&to);
+    fs::write(to.join("below"), "").unwrap();
+    rustix::mount::mount_move(&from, &to).unwrap();
+    let (_, line) = fail(&sandbox, ["umount", "stage/from"]);
+    assert!(line.contains("no volume of Eyrie is mounted there"), "{line}");
+    sandbox.succeed(["umount", "stage/to"]);
+    assert!(to.join("below").exists());
+    rustix::mount::unmount(&stage, UnmountFlags::DETACH).unwrap();
+    sandbox.succeed(["fsck", "--quiet", "vol"]);
 }
 
 /// Runs flock(1) of util-linux without a wait. Returns true if it gets the lock.

@@ -11,6 +11,11 @@
 //!   Nothing else would end the lock, because the mount has forgotten the owner.
 //! - A request that waits for a lock goes to [one thread](waits), which repeats the request. So the other
 //!   requests of the mount do not wait.
+//! - A program that gets a lock must see the bytes that the last owner of the lock has written. The notice of
+//!   these bytes may still be on its way. So the kernel forgets the attributes and the pages of the file
+//!   before the mount replies. For this the kernel waits for reads and writes of the file that are in
+//!   progress, and these need the threads of the session. So another thread, [that of the waiting
+//!   requests](waits), sends such replies.
 //! - A `release` comes after the return of close(2). So a refused request that does not wait is repeated for
 //!   [`GRACE`] if another open file has had locks on the file.
 //!
@@ -30,12 +35,13 @@ use eyrie::{
     HeldLock, LockKind, LockRange, LockRequest, LockTarget, LockWait, LockWaiter, ObjectId, OwnerClass,
     VolumeNodes,
 };
-use fuser::{Errno, ReplyEmpty};
+use fuser::{Errno, Notifier, ReplyEmpty};
 
 use self::caller::{CallingThread, LockCall};
 use self::owners::{LockUse, Owner, Owners};
 use self::waits::{Waiting, Waits};
 use crate::answer::{Answer, OrErrno};
+use crate::convert::Numbers;
 
 /// A refused request that does not wait is repeated for this time, because an open file may have ended
 /// already, and the kernel reports its end only a moment later.
@@ -106,6 +112,7 @@ impl FileLocks {
             (Err(Errno::EAGAIN), None) if may_end() => {
                 self.waits.add(Waiting::new(request, None, Some(until), reply));
             }
+            (Ok(()), _) if asked.kind.is_some() => self.waits.add_stale(asked.id, Some(reply)),
             (Ok(()), _) => reply.ok(),
             (Err(error), _) => reply.error(error),
         }
@@ -133,9 +140,25 @@ impl FileLocks {
         self.end(id, ended);
     }
 
-    /// Repeats the waiting requests until [`stop`](FileLocks::stop).
-    pub(crate) fn run(&self) {
-        self.waits.run(self);
+    /// Makes the kernel forget the attributes and the pages of a file, a moment later.
+    pub(crate) fn forget_pages(&self, id: ObjectId) {
+        self.waits.add_stale(id, None);
+    }
+
+    /// Repeats the waiting requests, and replies to the granted ones, until [`stop`](FileLocks::stop).
+    pub(crate) fn run(&self, kernel: &Notifier) {
+        self.waits.run(self, kernel);
+    }
+
+    /// Makes the kernel forget the attributes and the pages of a file. Then replies to the request for a lock
+    /// of the file that was granted.
+    fn forget_now(&self, kernel: &Notifier, id: ObjectId, granted: Option<ReplyEmpty>) {
+        let numbers = Numbers { root: self.nodes.root() };
+        // An error means that the mount ends.
+        let _ = kernel.inval_inode(numbers.of(id), 0, 0);
+        if let Some(reply) = granted {
+            reply.ok();
+        }
     }
 
     /// Ends the thread of [`run`](FileLocks::run), and all locks. The mount has ended.

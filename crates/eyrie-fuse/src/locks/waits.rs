@@ -1,4 +1,5 @@
-//! The requests that wait for locks, and the thread that repeats them.
+//! The requests that wait for locks, and the thread that repeats them. The same thread replies to the
+//! requests that were granted.
 //!
 //! One thread repeats all waiting requests, in the order of their arrival. It repeats them at once when a
 //! lock of this mount ends. It also repeats them after pauses, because it gets no notice when another lock of
@@ -7,8 +8,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use eyrie::LockWaiter;
-use fuser::{Errno, ReplyEmpty};
+use eyrie::{LockWaiter, ObjectId};
+use fuser::{Errno, Notifier, ReplyEmpty};
 
 use super::{FileLocks, Understood};
 use crate::answer::Answer;
@@ -39,6 +40,8 @@ pub(super) struct Waits {
 #[derive(Debug, Default)]
 struct WaitQueue {
     arrived: Vec<Waiting>,
+    /// The files of which the kernel must forget the pages, each with the request that was granted, if any.
+    stale: Vec<(ObjectId, Option<ReplyEmpty>)>,
     /// True if the thread has requests to repeat.
     is_busy: bool,
     /// True if a lock has ended since the thread began to repeat its requests.
@@ -74,9 +77,9 @@ impl Waiting {
     }
 
     /// Ends the wait with this result.
-    fn end(self, locks: &FileLocks, result: Answer<()>) {
+    fn end(self, locks: &FileLocks, kernel: &Notifier, result: Answer<()>) {
         match result {
-            Ok(()) => self.reply.ok(),
+            Ok(()) => locks.forget_now(kernel, self.request.asked.id, Some(self.reply)),
             Err(error) => {
                 if let Some(waiter) = &self.waiter {
                     locks.nodes.end_wait(waiter);
@@ -98,6 +101,13 @@ impl Waits {
         self.changed.notify_one();
     }
 
+    /// Lets the thread make the kernel forget the pages of a file, and then reply to a request that was
+    /// granted.
+    pub(super) fn add_stale(&self, id: ObjectId, granted: Option<ReplyEmpty>) {
+        self.state().stale.push((id, granted));
+        self.changed.notify_one();
+    }
+
     /// Makes the thread repeat all requests, because a lock has ended.
     pub(super) fn wake(&self) {
         let mut state = self.state();
@@ -112,18 +122,20 @@ impl Waits {
         self.changed.notify_one();
     }
 
-    /// Repeats the waiting requests until [`stop`](Waits::stop). Then ends them, and all locks of the mount.
-    pub(super) fn run(&self, locks: &FileLocks) {
+    /// Repeats the waiting requests, and replies to the granted ones, until [`stop`](Waits::stop). Then ends
+    /// them, and all locks of the mount.
+    pub(super) fn run(&self, locks: &FileLocks, kernel: &Notifier) {
         let (mut all, mut pause): (Vec<Waiting>, Duration) = (Vec::new(), PAUSES.0);
         loop {
             let mut state = self.state();
             state.is_busy = !all.is_empty();
-            let is_idle =
-                |state: &mut WaitQueue| state.arrived.is_empty() && !state.is_woken && !state.has_ended;
+            let nothing = |state: &mut WaitQueue| {
+                state.arrived.is_empty() && state.stale.is_empty() && !state.has_ended
+            };
             state = if all.is_empty() {
-                let nothing = |state: &mut WaitQueue| state.arrived.is_empty() && !state.has_ended;
                 self.changed.wait_while(state, nothing).unwrap_or_else(PoisonError::into_inner)
             } else {
+                let is_idle = |state: &mut WaitQueue| nothing(state) && !state.is_woken;
                 let waited = self.changed.wait_timeout_while(state, pause, is_idle);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             };
@@ -135,20 +147,24 @@ impl Waits {
             pause = if is_new { PAUSES.0 } else { (2 * pause).min(PAUSES.1) };
             all.append(&mut state.arrived);
             state.is_busy = true;
+            let stale = std::mem::take(&mut state.stale);
             drop(state);
-            all = attempt_all(all, locks);
+            stale.into_iter().for_each(|(id, granted)| locks.forget_now(kernel, id, granted));
+            all = attempt_all(all, locks, kernel);
         }
-        all.into_iter().for_each(|waiting| waiting.end(locks, Err(Errno::ENOTCONN)));
+        let stale = std::mem::take(&mut self.state().stale);
+        stale.into_iter().filter_map(|(_, granted)| granted).for_each(|reply| reply.error(Errno::ENOTCONN));
+        all.into_iter().for_each(|waiting| waiting.end(locks, kernel, Err(Errno::ENOTCONN)));
         locks.end_all();
     }
 }
 
 /// Repeats requests, and returns those that continue to wait.
-fn attempt_all(all: Vec<Waiting>, locks: &FileLocks) -> Vec<Waiting> {
+fn attempt_all(all: Vec<Waiting>, locks: &FileLocks, kernel: &Notifier) -> Vec<Waiting> {
     let mut left = Vec::with_capacity(all.len());
     for mut waiting in all {
         match waiting.attempt(locks) {
-            Some(result) => waiting.end(locks, result),
+            Some(result) => waiting.end(locks, kernel, result),
             None => left.push(waiting),
         }
     }

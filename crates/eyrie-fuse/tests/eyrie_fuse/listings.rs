@@ -130,3 +130,29 @@ fn regression_listing_of_a_damaged_directory_shows_the_entries_before_the_error(
     drop(listing);
     unmount_idle(&mut mount);
 }
+
+#[test]
+fn listing_shows_the_name_of_a_damaged_file() {
+    const HEADER_BYTES: usize = 256;
+    let Some(fixture) = fixture() else { return };
+    let mut mount = fixture.mount();
+    fixture.files.create_dir("/dir").unwrap();
+    for name in ["egg", "nest"] {
+        fixture.files.write(format!("/dir/{name}"), "blue").unwrap();
+    }
+    let place = {
+        let (nodes, root) = (fixture.volume.nodes(), Credentials::root());
+        let dir = nodes.lookup(&root, nodes.root(), b"dir").unwrap().id;
+        nodes.lookup(&root, dir, b"egg").unwrap().id.place()
+    };
+    let segment = fixture.place.path().join("volume/segment-0000");
+    let segment = fs::File::options().write(true).open(segment).unwrap();
+    segment.write_all_at(&[0xff; HEADER_BYTES], place).unwrap();
+    let dir = fixture.point.join("dir");
+    let mut names: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["egg", "nest"]);
+    assert!(fs::symlink_metadata(dir.join("egg")).is_err(), "the file is damaged");
+    assert_eq!(fs::read(dir.join("nest")).unwrap(), b"blue");
+    unmount_idle(&mut mount);
+}

@@ -1,6 +1,7 @@
 //! Tests of advisory locks through mounts: two mounts of one volume, and the library beside them.
 
 use std::fs::{self, File, TryLockError};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -146,6 +147,51 @@ fn is_refused(file: &File) -> bool {
             false
         }
     }
+}
+
+#[test]
+fn appends_through_two_mounts_overwrite_nothing() {
+    let Some(two) = two() else { return };
+    let open = |mount: usize| File::options().append(true).open(two.points[mount].join("egg")).unwrap();
+    let logs = [open(0), open(1)];
+    let expected = (0..6).fold("blue".to_owned(), |all, number| {
+        let line = format!(" {number}");
+        (&logs[number % 2]).write_all(line.as_bytes()).unwrap();
+        all + &line
+    });
+    assert_eq!(two.fixture.files.read("/egg").unwrap(), expected.as_bytes());
+    drop(logs);
+    for point in &two.points {
+        eventually("bytes", || fs::read(point.join("egg")).unwrap() == expected.as_bytes());
+    }
+    two.end();
+}
+
+#[test]
+fn lock_shows_the_bytes_of_its_last_owner() {
+    let Some(two) = two() else { return };
+    let process = Process::new(&two.points[0], 1);
+    let read = || {
+        process.run(|host, files| {
+            let mut bytes = [0; 4];
+            let count = host.read_at(&files[0], &mut bytes, 0).unwrap();
+            (bytes, count)
+        })
+    };
+    // The kernel has the bytes in its cache now.
+    assert_eq!(read(), (*b"blue", 4));
+    // The notices of these changes come before that of the new bytes, and keep the thread busy that passes
+    // them on.
+    two.fixture.files.write("/a", "").unwrap();
+    for _ in 0..10_000 {
+        two.fixture.files.rename("/a", "/b").unwrap();
+        two.fixture.files.rename("/b", "/a").unwrap();
+    }
+    two.fixture.files.write("/egg", "pink").unwrap();
+    assert_eq!(process.lock(RangeOwner::Process, (0, 0), EXCLUSIVE), Ok(()));
+    assert_eq!(read(), (*b"pink", 4));
+    process.end();
+    two.end();
 }
 
 #[test]

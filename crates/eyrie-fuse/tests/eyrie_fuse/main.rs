@@ -8,6 +8,7 @@ mod kernel;
 mod listings;
 mod locks;
 mod opens;
+mod places;
 mod quotas;
 mod short_writes;
 
@@ -332,6 +333,9 @@ fn writes_through_the_cache_of_the_kernel_are_kept() {
     let expected: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
     assert_eq!(fixture.files.read("/file").unwrap(), expected);
     file.write_all(b"unsynced").unwrap();
+    // The bytes that only the kernel has are data, too.
+    let end = file.metadata().unwrap().len();
+    assert_eq!(rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(end - 1)), Ok(end - 1));
     drop(file);
     unmount_idle(&mut mount);
     assert!(fixture.files.read("/file").unwrap().ends_with(b"unsynced"));

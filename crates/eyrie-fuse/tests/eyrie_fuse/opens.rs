@@ -141,3 +141,30 @@ fn flags_are_set_and_obeyed_through_a_mount() {
     fs::remove_file(at("fixed")).unwrap();
     crate::unmount_idle(&mut mount);
 }
+
+#[test]
+fn cached_appends_reach_an_append_only_file() {
+    let Some(fixture) = fixture() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT TESTED: only root sets flags");
+        return;
+    }
+    let mut mount = fixture.mount_with("writeback_cache");
+    let path = fixture.point.join("log");
+    let set = |flags| rustix::fs::ioctl_setflags(&fs::File::open(&path).unwrap(), flags).unwrap();
+    fs::write(&path, "blue").unwrap();
+    set(IFlags::APPEND);
+    for text in [" sky", " sea"] {
+        let mut log = OpenOptions::new().append(true).open(&path).unwrap();
+        log.write_all(text.as_bytes()).unwrap();
+        log.sync_all().unwrap();
+    }
+    assert_eq!(fixture.files.read("/log").unwrap(), b"blue sky sea");
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let changed = file.write_at(b"B", 0).and_then(|_| file.sync_all());
+    assert_eq!(errno(changed), Some(EPERM));
+    assert_eq!(fixture.files.read("/log").unwrap(), b"blue sky sea");
+    drop(file);
+    set(IFlags::empty());
+    crate::unmount_idle(&mut mount);
+}

@@ -14,11 +14,11 @@ const MIB: usize = 1 << 20;
 const ENOSPC: i32 = rustix::io::Errno::NOSPC.raw_os_error();
 
 /// A tmpfs of 16,500 KiB. The drop unmounts it.
-struct SmallTmpfs(PathBuf);
+pub(crate) struct SmallTmpfs(pub(crate) PathBuf);
 
 impl SmallTmpfs {
     /// Returns `None` if this process may not mount.
-    fn new(place: PathBuf) -> Option<SmallTmpfs> {
+    pub(crate) fn new(place: PathBuf) -> Option<SmallTmpfs> {
         fs::create_dir(&place).unwrap();
         let options = CString::new("size=16500k").unwrap();
         let mounted =

@@ -108,6 +108,8 @@ const ORDER: [(&str, &[&str]); 12] = [
         &[
             "error",
             "options",
+            "mountinfo",
+            "place",
             "turns",
             "answer",
             "convert",

@@ -1,6 +1,6 @@
 //! Clones and copies of ranges of files.
 
-use eyrie_engine::{Engine, Error, Kind, ObjectId, Op, access};
+use eyrie_engine::{Engine, Error, InodeFlags, Kind, ObjectId, Op, access};
 
 use super::open::OFFSET_MAX;
 use super::{AsUser, CallError, CallResult, Handle, Pxfs};
@@ -212,6 +212,26 @@ impl<E: Engine> AsUser<'_, E> {
             }
         }
         self.copy_bytes((source, from), (target, to), count)
+    }
+
+    /// Works as [`copy_object`](AsUser::copy_object) for a caller that has checked the rights at an open, but
+    /// not the inode flags. An append-only file takes only bytes for its end.
+    pub(super) fn copy_node(
+        &self,
+        (source, from): FilePlace,
+        (target, to): FilePlace,
+        length: u64,
+    ) -> CallResult<u64> {
+        let may_have_flags = self.engine().may_have_flags();
+        let flags = if may_have_flags { self.engine().inode_flags(target)? } else { InodeFlags::empty() };
+        if flags.is_empty() {
+            return self.copy_object((source, from), (target, to), length);
+        }
+        access::check_write(flags, self.engine().attributes(target)?.size == to)?;
+        let mut bytes = vec![0; length.min(COPIED_AT_ONCE) as usize];
+        let read = self.engine().read(source, from, &mut bytes)?;
+        // The file may have grown since its size was read. An append does not overwrite its new bytes.
+        self.append_object(target, &bytes[..read]).map(|copied| copied.end - copied.start)
     }
 
     /// Copies bytes by a read and a write. If both offsets have the same position within a page, but not its

@@ -298,7 +298,8 @@ impl<E: Engine> Nodes<E> {
     /// ```
     ///
     /// # Errors
-    /// As [`Posix::copy_file_range`], but no `EBADF`. After an error nothing is copied.
+    /// As [`Posix::copy_file_range`], but no `EBADF`. `EPERM` for an immutable file, and for an append-only
+    /// file unless the bytes begin at its end. After an error nothing is copied.
     pub fn copy(
         &self,
         who: &Credentials,
@@ -315,7 +316,7 @@ impl<E: Engine> Nodes<E> {
             let (source, target) = ((from, from_offset + copied), (to, to_offset + copied));
             let step = |user: AsUser<'_, E>| {
                 check_files([from, to])?;
-                user.copy_object(source, target, left)
+                user.copy_node(source, target, left)
             };
             match self.call(who, "copy_file_range", [from, to], step) {
                 Ok(0) => break,

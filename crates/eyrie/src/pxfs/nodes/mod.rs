@@ -63,7 +63,7 @@ pub struct NodeEntry<'a> {
     /// The object that the entry names.
     pub id: ObjectId,
     /// The object and its attributes, if the caller asked for them. `None` also if the object cannot be read,
-    /// for example because another thread has removed it meanwhile.
+    /// because it is damaged or because another thread has removed it meanwhile.
     pub node: Option<Node>,
     /// Cookie at which a listing continues after this entry. At most 2^63 - 3, so that a front-end can add
     /// the entries `.` and `..`, and keep its offsets below 2^63.

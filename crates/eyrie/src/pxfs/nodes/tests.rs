@@ -264,6 +264,28 @@ fn too_large_writes_are_short() {
 }
 
 #[test]
+fn copy_changes_no_bytes_of_an_append_only_file() {
+    let (nodes, root) = (empty().nodes(), Credentials::root());
+    let make = |name: &[u8], bytes: &[u8]| {
+        let file = nodes.make(&root, nodes.root(), name, Kind::File, 0o644, 0).unwrap().id;
+        nodes.write(&root, file, 0, bytes).unwrap();
+        file
+    };
+    let (egg, log) = (make(NAME, b"blue"), make(b"log", b"sky"));
+    nodes.set_inode_flags(&root, log, InodeFlags::APPEND_ONLY).unwrap();
+    for (offset, copied) in [(0, Err(Errno::PERM)), (3, Ok(4)), (3, Err(Errno::PERM)), (7, Ok(4))] {
+        let result = nodes.copy(&root, (egg, 0), (log, offset), 4).map_err(|error| error.errno());
+        assert_eq!(result, copied, "{offset}");
+    }
+    let mut bytes = [0; 16];
+    let count = nodes.read(log, 0, &mut bytes).unwrap();
+    assert_eq!(&bytes[..count], b"skyblueblue");
+    nodes.set_inode_flags(&root, log, InodeFlags::IMMUTABLE).unwrap();
+    let refused = nodes.copy(&root, (egg, 0), (log, 11), 4).map_err(|error| error.errno());
+    assert_eq!(refused, Err(Errno::PERM));
+}
+
+#[test]
 fn regression_copy_that_fails_later_returns_what_it_has_copied() {
     let model = Model::new(ObjectId::new(64, Kind::Directory), OWNER, Time::default());
     let nodes = Pxfs::new(Arc::new(Narrow(model)), Credentials::root()).nodes();
