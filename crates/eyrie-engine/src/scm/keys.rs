@@ -234,17 +234,17 @@ impl Scm {
                         changes.push(EntryChange::added(&parent, name, id));
                     }
                     let value = NewValue { new: Creation { id, owner, generation: None, time }, data };
-                    let before = quota.as_ref().map(|_| transaction.storage_change());
+                    let before = transaction.storage_mark();
                     let root = self.prepare_value(&mut transaction, parent.id, existing, value)?;
                     if let Some(existing) = existing {
                         self.replace_value(&mut transaction, self.header(existing)?, root, value)?;
                     } else {
                         self.inherit(&mut transaction, &parent, id, owner)?;
                     }
-                    if let (Some(quota), Some(before)) = (&mut quota, before) {
+                    if let Some(quota) = &mut quota {
                         match existing {
                             Some(existing) => {
-                                let bytes = transaction.storage_change() - before;
+                                let bytes = transaction.storage_change_since(before);
                                 self.add_storage_change(quota, bytes, self.header(existing)?)?;
                             }
                             None => self.add_new_object(quota, id)?,

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::quota::{QUOTA_XATTR, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable, QuotaUsage};
+use crate::transaction::SUMMED;
 use crate::{Applied, AttributeChange, XattrMode, salvage};
 
 const ADA: Owner = Owner { mode: 0o755, uid: 7, gid: 70 };
@@ -231,6 +232,27 @@ fn batches_are_charged_as_a_whole() {
     engine.apply(&put(b"a", &[1; 100])).expect("room");
     engine.apply(&Op::Erase { dir: engine.root, name: b"b", time: BORN }).expect("there");
     assert_eq!(usage(&engine, USER).files, 1);
+    assert_eq!(engine.compare_usages().expect("sound"), [""; 0]);
+}
+
+/// Each key of a batch has extents of its own. The charge of a key must not add up those of all other keys.
+#[test]
+fn charge_of_a_batch_takes_few_steps_for_each_key() {
+    const KEYS: usize = 500;
+    let engine = with_limit(USER, hard(BYTES), NONE);
+    let names: Vec<String> = (0..KEYS).map(|key| key.to_string()).collect();
+    for data in [&[1; 100][..], &[2; 200]] {
+        let dir = engine.root;
+        let ids: Vec<_> = names.iter().map(|_| engine.reserve(Kind::File).expect("room")).collect();
+        let parts = ids.iter().zip(&names);
+        let put =
+            parts.map(|(&id, name)| Op::Put { dir, name: name.as_bytes(), id, owner: ADA, data, time: BORN });
+        let ops: Vec<Op<'_>> = put.collect();
+        SUMMED.set(0);
+        engine.apply(&Op::Batch { dir, ops: &ops, time: BORN }).expect("room");
+        assert!(SUMMED.get() <= 8 * KEYS, "{} steps", SUMMED.get());
+        assert_eq!(usage(&engine, USER).files, KEYS as u64);
+    }
     assert_eq!(engine.compare_usages().expect("sound"), [""; 0]);
 }
 
