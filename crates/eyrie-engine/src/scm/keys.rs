@@ -216,6 +216,10 @@ impl Scm {
     ) -> Result<Applied> {
         // Growth commits transactions of its own. Therefore growth runs before the transaction of the batch
         // begins.
+        let is_new = |(op, existing): &(&Op<'_>, &Option<ObjectId>)| {
+            existing.is_none() && matches!(op, Op::Put { .. })
+        };
+        self.make_room_for_many(&mut parent, ops.iter().zip(targets).filter(is_new).count() as u64)?;
         for (op, existing) in ops.iter().zip(targets) {
             if let (Op::Put { name, .. }, None) = (op, existing) {
                 self.make_room(&mut parent, name)?;
