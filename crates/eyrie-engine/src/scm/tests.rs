@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use eyrie_medium::{Addr, Caller, Fault, Mapped, Observer, PAGE_SIZE, PagedOptions};
 
 use super::*;
-use crate::check::Report;
+use crate::check::{Report, is_on_pages};
 use crate::extent::{Class, Extent};
 use crate::host::HostPlace;
 use crate::object::collection::buckets::{FIRST_TABLE_BYTES, segment_slot};
@@ -105,6 +105,7 @@ fn findings(engine: &Scm) -> Vec<String> {
 fn regression_check_of_repeated_file_nodes_ends() {
     let engine = engine();
     let file = create(&engine, engine.root, b"file", Kind::File).expect("room");
+    let is_found = |damaged: &[Addr]| is_on_pages(&engine.volume, file, damaged);
     assert_eq!(findings(&engine), [""; 0]);
     // The first tree has three nodes, with 512 times 512 paths to the lowest node. The second tree has the
     // maximum height and size.
@@ -119,6 +120,9 @@ fn regression_check_of_repeated_file_nodes_ends() {
             "{found:?}"
         );
         assert!(matches!(recovery::mark_reachable(&engine.volume, engine.root), Err(Error::Corrupt { .. })));
+        // A scrub looks for the files on damaged pages.
+        let node = root.extent().expect("a node").addr;
+        assert_eq!([is_found(&[]), is_found(&[node])], [false, true]);
     }
 }
 
