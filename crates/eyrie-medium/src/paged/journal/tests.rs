@@ -1,4 +1,6 @@
 use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use eyrie_faults::SplitMix64;
 use rustix::fs::MemfdFlags;
@@ -245,6 +247,71 @@ fn record_without_enough_lent_pages_is_known() {
     (0..4).for_each(|page| record.changed(page, u64::MAX, &[1; PAGE]));
     assert!(record.overflow(2 * PAGE_SIZE, 12..14).is_none());
     assert_eq!(record.overflow(8 * PAGE_SIZE, 12..14).map(|pages| pages.len()), Some(0));
+}
+
+/// A disk that counts its reads and writes.
+struct CountedDisk {
+    disk: FileBlocks,
+    reads: AtomicUsize,
+    writes: AtomicUsize,
+}
+
+impl Blocks for CountedDisk {
+    fn size(&self) -> io::Result<u64> {
+        self.disk.size()
+    }
+
+    fn sector(&self) -> u64 {
+        self.disk.sector()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.disk.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.disk.write(offset, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.disk.flush()
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.allocate(offset, len)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.discard(offset, len)
+    }
+}
+
+#[test]
+fn replay_reads_and_writes_neighbours_together() {
+    let (disk, anchor) = volume();
+    let mut records = [CutRecord::default(), CutRecord::default()];
+    for page in (0..14).filter(|page| *page != 9) {
+        records[page % 2].changed(page, 0b11, &[0xee; PAGE]);
+    }
+    records[1].changed(0, 0b10, &[0xdd; PAGE]);
+    for page in [14, 15] {
+        records[1].fresh(page, &[page as u8 + 1; PAGE]);
+    }
+    let sealed = [records[0].seal_whole(1), records[1].seal_whole(2)].concat();
+    disk.write(anchor.journal_start(), sealed.as_bytes()).expect("room");
+    let mut expected = volume_bytes(&disk);
+    for page in (0..14).filter(|page| *page != 9) {
+        expected[page * PAGE..][..128].fill(0xee);
+    }
+    expected[64..128].fill(0xdd);
+    let counted = CountedDisk { disk, reads: AtomicUsize::new(0), writes: AtomicUsize::new(0) };
+    replay(&counted, &anchor).expect("the disk is sound");
+    assert!(volume_bytes(&counted.disk) == expected);
+    // One read is of the journal, one of the fresh pages, and two of the pages on both sides of page 9.
+    let calls = [&counted.reads, &counted.writes].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(calls, [4, 2], "reads and writes");
 }
 
 /// The replay takes the checksums from the records. If several records have a checksum of one page, the
