@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a [`Hello`] and of a [`Welcome`]: "EyrieSvc".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"EyrieSvc");
 /// Version of the protocol. A client and a service of different versions refuse each other.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Number of lanes for requests of ordinary size.
 pub const LANES: usize = 16;
@@ -199,7 +199,8 @@ pub enum ServiceCall {
     BringPages,
     /// Return the usage and the limits of accounts that the client may see, from account `number` on. The
     /// number of the answer is 1 if the volume has quotas, and the second number is the count of all accounts
-    /// that the client may see. The data are a [`SentQuota`](crate::sent::SentQuota) for each account.
+    /// that the client may see. The data are a [`SentQuota`](crate::sent::SentQuota) for each account. If `id`
+    /// is not 0, it is the [number](crate::sent::account_number) of the only account that the answer has.
     Quotas,
     /// Apply the logged changes of the object `id`. If another session holds the grant of the object, also
     /// take the grant back.

@@ -13,7 +13,7 @@ pub use guards::StoredProtection;
 pub use reserved::with_reserved;
 
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
-use crate::quota::QuotaReport;
+use crate::quota::{QuotaId, QuotaReport};
 use crate::{Applied, Error, InodeFlags, Kind, Notice, ObjectId, Op, Owner, Result, Time, Version, Watcher};
 
 /// Returns the number of a new engine: see [`Engine::instance`].
@@ -435,6 +435,16 @@ pub trait Engine: Send + Sync {
     /// `Fault`.
     fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
         Ok(None)
+    }
+
+    /// Returns the usage and the limits of one account. `None` if the volume has no quotas, or if the account
+    /// has neither usage nor limits. An engine can answer without a look at other accounts.
+    ///
+    /// # Errors
+    /// `Fault`.
+    fn quota(&self, id: QuotaId) -> Result<Option<QuotaReport>> {
+        let reports = self.quotas()?.unwrap_or_default();
+        Ok(reports.into_iter().find(|report| report.id == id))
     }
 
     /// Makes recently freed storage available, except storage that a reader may still see. Returns true if a

@@ -14,7 +14,7 @@ use super::write::Touch;
 use crate::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
 use crate::notices::may_have_changed;
 use crate::object::header::Header;
-use crate::quota::QuotaReport;
+use crate::quota::{QuotaId, QuotaReport};
 use crate::{
     Applied, Attributes, Engine, Error, FileView, Kind, ListedEntry, Notice, ObjectId, Op, Owner, Result,
     SpaceUsage, StoredProtection, Version, Watcher,
@@ -163,11 +163,13 @@ impl Engine for Scm {
     }
 
     fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
-        if self.read_only && !self.has_quotas() {
-            // No Op is applied to a volume opened read-only, so only a report needs the counts.
-            self.sound(self.load_quotas())?;
-        }
+        self.load_quotas_for_report()?;
         self.sound(Ok(self.has_quotas().then(|| self.quota_reports())))
+    }
+
+    fn quota(&self, id: QuotaId) -> Result<Option<QuotaReport>> {
+        self.load_quotas_for_report()?;
+        self.sound(Ok(self.has_quotas().then(|| self.quota_report(id))))
     }
 
     fn reclaim(&self) -> bool {

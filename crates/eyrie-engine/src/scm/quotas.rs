@@ -100,6 +100,12 @@ fn count(usages: &mut Usages, owners: Owners, bytes: u64) {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Number of accounts about which this thread has got reports.
+    pub(super) static REPORTED: Cell<usize> = const { Cell::new(0) };
+}
+
 #[derive(Default)]
 struct QuotaState {
     table: QuotaTable,
@@ -134,6 +140,13 @@ impl QuotaState {
             }
         }
         Ok(())
+    }
+
+    fn report(&self, id: QuotaId) -> QuotaReport {
+        #[cfg(test)]
+        REPORTED.set(REPORTED.get() + 1);
+        let usage = self.usages.get(&id).copied().unwrap_or_default();
+        QuotaReport { id, usage, limits: self.table.get(id) }
     }
 
     /// Adds a change to the usages. `part` selects, from each number of the change, the part that is added.
@@ -361,6 +374,12 @@ impl Scm {
         self.start_counting(table)
     }
 
+    /// Loads the limits of a volume that was opened read-only. No Op is applied to such a volume, so only a
+    /// report needs the counts.
+    pub(super) fn load_quotas_for_report(&self) -> Result<()> {
+        if self.read_only && !self.has_quotas() { self.sound(self.load_quotas()) } else { Ok(()) }
+    }
+
     /// Counts the usage of all objects, and begins to enforce these limits. No Op runs meanwhile.
     pub(super) fn start_counting(&self, table: QuotaTable) -> Result<()> {
         let usages = self.count_usages()?;
@@ -425,12 +444,12 @@ impl Scm {
         let state = lock(&self.quotas.state);
         let limited = state.table.accounts().map(|(id, _)| id);
         let ids: BTreeSet<QuotaId> = state.usages.keys().copied().chain(limited).collect();
-        let report = |id| QuotaReport {
-            id,
-            usage: state.usages.get(&id).copied().unwrap_or_default(),
-            limits: state.table.get(id),
-        };
-        ids.into_iter().map(report).collect()
+        ids.into_iter().map(|id| state.report(id)).collect()
+    }
+
+    /// Returns the usage and the limits of one account.
+    pub(super) fn quota_report(&self, id: QuotaId) -> QuotaReport {
+        lock(&self.quotas.state).report(id)
     }
 
     /// Compares the counts with those of a new pass. Returns a line for each account that differs.

@@ -44,8 +44,7 @@ impl<E: Engine> AsUser<'_, E> {
             return Ok(space);
         }
         let tree = QuotaId { kind: QuotaKind::Tree, number: project };
-        let reports = self.engine().quotas()?.unwrap_or_default();
-        if let Some(report) = reports.iter().find(|report| report.id == tree) {
+        if let Some(report) = self.engine().quota(tree)? {
             let (usage, limits) = (report.usage, report.limits);
             narrow(limits.bytes, usage.bytes, BLOCK_SIZE, (&mut space.blocks, &mut space.blocks_free));
             narrow(limits.files, usage.files, 1, (&mut space.files, &mut space.files_free));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use eyrie_client::{Client, SOCKET_NAME, absence};
 use eyrie_engine::advisory::{HeldLock, LockOwner, LockRequest, LockWaiter};
-use eyrie_engine::quota::QuotaReport;
+use eyrie_engine::quota::{QuotaId, QuotaReport};
 use eyrie_engine::scm::Scm;
 use eyrie_engine::volume::VolumeView;
 use eyrie_engine::{
@@ -339,6 +339,10 @@ impl Engine for VolumeEngine {
 
     fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
         each!(self, quotas())
+    }
+
+    fn quota(&self, id: QuotaId) -> Result<Option<QuotaReport>> {
+        each!(self, quota(id))
     }
 
     fn reclaim(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Tests of limits and of the counts of usage.
 
+use super::super::quotas::REPORTED;
 use super::*;
 use crate::quota::{QUOTA_XATTR, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable, QuotaUsage};
 use crate::transaction::SUMMED;
@@ -254,6 +255,22 @@ fn charge_of_a_batch_takes_few_steps_for_each_key() {
         assert_eq!(usage(&engine, USER).files, KEYS as u64);
     }
     assert_eq!(engine.compare_usages().expect("sound"), [""; 0]);
+}
+
+#[test]
+fn report_about_one_account_looks_at_no_other() {
+    let engine = with_limit(USER, hard(BYTES), NONE);
+    for uid in 1..100 {
+        let (name, owner) = (uid.to_string(), Owner { uid, ..ADA });
+        make(&engine, engine.root, name.as_bytes(), owner, Content::Bytes(b"egg")).expect("room");
+    }
+    let reports = engine.quotas().expect("sound").expect("switched on");
+    assert!(reports.len() > 100);
+    for report in reports {
+        REPORTED.set(0);
+        assert_eq!(engine.quota(report.id).expect("sound"), Some(report));
+        assert_eq!(REPORTED.get(), 1);
+    }
 }
 
 #[test]
