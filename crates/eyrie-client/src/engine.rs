@@ -7,7 +7,7 @@ use eyrie_engine::advisory::{HeldLock, LockOwner, LockRange, LockRequest, LockTa
 use eyrie_engine::delegate_reads;
 use eyrie_engine::notices::quiet_watcher;
 use eyrie_engine::op::encode::encode;
-use eyrie_engine::quota::QuotaReport;
+use eyrie_engine::quota::{QuotaId, QuotaReport};
 use eyrie_engine::{
     Applied, Attributes, Engine, Error, FileView, InodeFlags, Kind, ListedEntry, Notice, ObjectId, Op, Owner,
     Result, SpaceUsage, StoredProtection, Version, Watcher,
@@ -21,7 +21,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::channel::ServiceRequest;
 use crate::client::{Client, words_of};
 use crate::protocol::{LARGE_LANE_BYTES, ServiceCall};
-use crate::sent::{SentAttributes, SentLock, SentQuota};
+use crate::sent::{SentAttributes, SentLock, SentQuota, account_number};
 use crate::session::OwnedLocks;
 use crate::shadow::MadeObject;
 
@@ -388,14 +388,16 @@ impl Engine for Client {
                 return Ok(None);
             }
             let before = reports.len();
-            let impossible = Error::Invalid("the service sent impossible quotas");
-            let sent = reply.data.chunks(size_of::<SentQuota>());
-            let report = |bytes| SentQuota::read_from_bytes(bytes).ok().and_then(|sent| sent.report());
-            reports.extend(sent.map(report).collect::<Option<Vec<_>>>().ok_or(impossible)?);
+            reports.extend(SentQuota::reports(&reply.data)?);
             if reports.len() == before || reports.len() as u64 >= reply.answer.second_number {
                 return Ok(Some(reports));
             }
         }
+    }
+
+    fn quota(&self, id: QuotaId) -> Result<Option<QuotaReport>> {
+        let reply = self.call(ServiceCall::Quotas, account_number(id), 0, &[])?;
+        Ok(SentQuota::reports(&reply.data)?.into_iter().find(|report| report.id == id))
     }
 
     fn reclaim(&self) -> bool {

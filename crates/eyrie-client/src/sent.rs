@@ -2,7 +2,7 @@
 
 use eyrie_engine::advisory::{LockOwner, LockRange, LockRequest, LockTarget, OwnerClass};
 use eyrie_engine::quota::{QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaReport, QuotaUsage};
-use eyrie_engine::{Attributes, Kind, LockKind, ObjectId, SpaceUsage, Time};
+use eyrie_engine::{Attributes, Error, Kind, LockKind, ObjectId, Result, SpaceUsage, Time};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The usage and the limits of an account in an answer.
@@ -43,6 +43,28 @@ impl SentQuota {
         let usage = QuotaUsage::new(self.bytes, self.files);
         Some(QuotaReport::new(QuotaId { kind, number: self.number }, usage, limits))
     }
+
+    /// Returns the accounts of an answer.
+    ///
+    /// # Errors
+    /// `Invalid` if the service sent something else.
+    pub fn reports(answer: &[u8]) -> Result<Vec<QuotaReport>> {
+        let sent = answer.chunks(size_of::<SentQuota>());
+        let report = |bytes| SentQuota::read_from_bytes(bytes).ok().and_then(|sent| sent.report());
+        let reports: Option<Vec<_>> = sent.map(report).collect();
+        reports.ok_or(Error::Invalid("the service sent impossible quotas"))
+    }
+}
+
+/// Returns an account as the number of a request. It is not 0.
+pub fn account_number(id: QuotaId) -> u64 {
+    (id.kind as u64) << 32 | u64::from(id.number)
+}
+
+/// Returns the account with this number. `None` if its kind is unknown.
+pub fn account_of(number: u64) -> Option<QuotaId> {
+    let kind = QuotaKind::from_raw(u32::try_from(number >> 32).ok()?)?;
+    Some(QuotaId { kind, number: number as u32 })
 }
 
 /// The attributes of a directory in an answer.

@@ -134,9 +134,14 @@ pub fn is_on_pages(volume: &Volume, id: ObjectId, damaged: &[Addr]) -> bool {
         damaged.get(first).is_some_and(|page| page.offset() < start + bytes)
     };
     let mut hit = is_hit(Addr::from_raw(id.place()).offset(), HEADER_BYTES);
-    let visited = visit_object(volume, id, &mut |extent, _| {
+    // The nodes of a damaged file may occur any number of times in its tree. Therefore the number of extents
+    // that are not shared, such as nodes, is limited.
+    let mut left = volume.space().most_extents() + 1;
+    let visited = visit_object(volume, id, &mut |extent, is_shared| {
         hit |= is_hit(extent.addr.offset(), extent.class.bytes());
-        Ok(())
+        let is_over = hit || left == 0;
+        left = left.saturating_sub(usize::from(!is_shared));
+        if is_over { Err(Error::corrupt(extent.addr, "the end of the search")) } else { Ok(()) }
     });
     hit || matches!(visited, Err(Error::Fault(Fault::Checksum { .. } | Fault::Io { .. })))
 }

@@ -437,13 +437,14 @@ pub trait Engine: Send + Sync {
         Ok(None)
     }
 
-    /// Returns the usage and the limits of one account; `None` if the volume has no quotas. In
-    /// [`Scm`](crate::scm::Scm) the time does not depend on the number of accounts.
+    /// Returns the usage and the limits of one account. `None` if the volume has no quotas; an engine may also
+    /// return it for an account without usage and limits. [`Scm`](crate::scm::Scm) looks at no other account.
     ///
     /// # Errors
     /// `Fault`.
     fn quota(&self, id: QuotaId) -> Result<Option<QuotaReport>> {
-        Ok(self.quotas()?.and_then(|reports| reports.into_iter().find(|report| report.id == id)))
+        let reports = self.quotas()?.unwrap_or_default();
+        Ok(reports.into_iter().find(|report| report.id == id))
     }
 
     /// Makes recently freed storage available, except storage that a reader may still see. Returns true if a

@@ -8,7 +8,7 @@ use eyrie_client::protocol::{
     ANSWER_AT, DOORBELL, LANES, LaneAnswer, LaneRequest, OUTCOME_MADE, OUTCOME_NOT_MADE, OUTCOME_UNKNOWN,
     REQUEST_AT, ServiceCall, data_of, head_of, request_number, send_error, state,
 };
-use eyrie_client::sent::{SentAttributes, SentQuota, sent_space};
+use eyrie_client::sent::{SentAttributes, SentQuota, account_of, sent_space};
 use eyrie_engine::access::{AccessRules, Credentials, Requester, may_exceed_limits, sees_quota};
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::op::encode::{decode, decode_unsummed};
@@ -336,7 +336,7 @@ impl Requests {
             ServiceCall::WaitFor => engine.wait_for(id()?)?,
             ServiceCall::Sync => engine.sync()?,
             ServiceCall::Space => return Ok(Done::words(&sent_space(&engine.space()))),
-            ServiceCall::Quotas => return quotas(engine, who, request.number),
+            ServiceCall::Quotas => return quotas(engine, who, request),
             ServiceCall::Closed => engine.close_claimed(id()?),
             ServiceCall::IsOrphan if engine.is_orphan(id()?) => {}
             ServiceCall::IsOrphan => return Err(Error::Stale),
@@ -463,12 +463,16 @@ fn answer_of(done: Result<Done>) -> Option<(LaneAnswer, Vec<u8>)> {
     }
 }
 
-/// Returns some of the accounts that a user may see, from number `from` on, and the number of all accounts
-/// that the user may see.
-fn quotas(engine: &Scm, who: &Credentials, from: u64) -> Result<Done> {
-    let Some(reports) = engine.quotas()? else { return Ok(Done::default()) };
+/// Returns some of the accounts that a user may see, from the number of the request on, and the number of all
+/// accounts that the user may see. If the request names an account, returns only this one.
+fn quotas(engine: &Scm, who: &Credentials, request: &LaneRequest) -> Result<Done> {
+    let reports = match account_of(request.id) {
+        Some(id) => engine.quota(id)?.map(|report| vec![report]),
+        None => engine.quotas()?,
+    };
+    let Some(reports) = reports else { return Ok(Done::default()) };
     let seen: Vec<_> = reports.iter().filter(|report| sees_quota(who, report.id)).collect();
-    let sent = seen.iter().skip(from as usize).take(MOST_ACCOUNTS);
+    let sent = seen.iter().skip(request.number as usize).take(MOST_ACCOUNTS);
     let data = sent.flat_map(|report| SentQuota::of(report).as_bytes().to_vec()).collect();
     Ok(Done { number: 1, second_number: seen.len() as u64, data, waits: false })
 }

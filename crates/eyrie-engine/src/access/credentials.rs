@@ -88,7 +88,11 @@ impl Credentials {
     /// 0 has all capabilities, and other users have none.
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Credentials {
         let capabilities = if uid == 0 { Capabilities::all() } else { Capabilities::empty() };
-        let (groups, permitted) = (groups.into(), capabilities);
+        // A user may be in tens of thousands of groups, and an ACL may have thousands of entries of groups. So
+        // the groups are sorted for `in_group`.
+        let mut groups: Arc<[u32]> = groups.into();
+        Arc::make_mut(&mut groups).sort_unstable();
+        let permitted = capabilities;
         let (id, umask, real_uid, real_gid) = (next_id(), 0, uid, gid);
         Credentials { id, uid, gid, umask, capabilities, groups, real_uid, real_gid, permitted }
     }
@@ -195,7 +199,7 @@ impl Credentials {
         (self.real_uid, self.real_gid)
     }
 
-    /// Returns the supplementary group ids.
+    /// Returns the supplementary group ids, in ascending order.
     pub fn groups(&self) -> &[u32] {
         &self.groups
     }
@@ -227,7 +231,7 @@ impl Credentials {
     /// True if `gid` is the primary group or a supplementary group.
     #[inline]
     pub fn in_group(&self, gid: u32) -> bool {
-        self.gid == gid || self.groups.contains(&gid)
+        self.gid == gid || self.groups.binary_search(&gid).is_ok()
     }
 
     /// True if the caller owns the object or has [`Capabilities::FOWNER`].

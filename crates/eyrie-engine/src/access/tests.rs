@@ -21,6 +21,16 @@ fn user() -> Credentials {
 }
 
 #[test]
+fn groups_in_any_order_are_found() {
+    let who = Credentials::new(1, 50, &[9, 70, 3, 9, u32::MAX, 0]);
+    assert_eq!(who.groups(), [0, 3, 9, 9, 70, u32::MAX], "in order, for the search");
+    for gid in [50, 9, 70, 3, u32::MAX, 0] {
+        assert!(who.in_group(gid), "{gid}");
+    }
+    assert!(![1, 4, 69, 71].iter().any(|&gid| who.in_group(gid)));
+}
+
+#[test]
 fn first_matching_permission_class_decides() {
     let (r, w, x) = (Rights::READ, Rights::WRITE, Rights::EXECUTE);
     for (object, rights, granted) in [

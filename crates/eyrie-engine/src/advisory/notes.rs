@@ -1,7 +1,7 @@
 //! The notes of the callers that wait for locks.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -25,16 +25,27 @@ pub struct WaitNote {
 
 /// The notes of all waiting callers. An index by owners serves the search for deadlocks. Each request that
 /// has to wait makes this search. A mount repeats the requests of all its waiting processes, so a search must
-/// not look at every note.
+/// not look at every note. An index by objects serves each unlock in the same way.
 #[derive(Default)]
 pub struct WaitNotes {
     notes: HashMap<WaitKey, WaitNote>,
-    of_owner: HashMap<LockOwner, Vec<WaitKey>>,
+    of_owner: HashMap<LockOwner, HashSet<WaitKey>>,
+    of_object: HashMap<ObjectId, HashSet<WaitKey>>,
+}
+
+/// Removes a key from the set of `place`, and then the set, if it is empty.
+fn remove_key<K: Eq + std::hash::Hash>(sets: &mut HashMap<K, HashSet<WaitKey>>, place: K, key: &WaitKey) {
+    if let Entry::Occupied(mut keys) = sets.entry(place) {
+        keys.get_mut().remove(key);
+        if keys.get().is_empty() {
+            keys.remove();
+        }
+    }
 }
 
 #[cfg(test)]
 thread_local! {
-    /// Number of notes that searches of this thread have looked at.
+    /// Number of notes that searches and unlocks of this thread have looked at.
     pub static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -42,19 +53,16 @@ impl WaitNotes {
     /// Adds a note. The note replaces an earlier one with this key.
     pub fn insert(&mut self, key: WaitKey, note: WaitNote) {
         self.remove(&key);
-        self.of_owner.entry(note.request.owner).or_default().push(key);
+        self.of_owner.entry(note.request.owner).or_default().insert(key);
+        self.of_object.entry(note.id).or_default().insert(key);
         self.notes.insert(key, note);
     }
 
     /// Removes a note, if there is one with this key.
     pub fn remove(&mut self, key: &WaitKey) {
         let Some(note) = self.notes.remove(key) else { return };
-        if let Entry::Occupied(mut keys) = self.of_owner.entry(note.request.owner) {
-            keys.get_mut().retain(|other| other != key);
-            if keys.get().is_empty() {
-                keys.remove();
-            }
-        }
+        remove_key(&mut self.of_owner, note.request.owner, key);
+        remove_key(&mut self.of_object, note.id, key);
     }
 
     /// Removes all notes of a session.
@@ -63,10 +71,17 @@ impl WaitNotes {
         ended.iter().for_each(|key| self.remove(key));
     }
 
-    /// Calls the signals of the callers that wait for locks on some objects.
-    pub fn wake(&self, is_freed: impl Fn(ObjectId) -> bool) {
-        let notes = self.notes.values().filter(|note| is_freed(note.id));
-        notes.filter_map(|note| note.signal.as_ref()).for_each(|signal| signal.raise());
+    /// Calls the signals of the callers that wait for locks on an object.
+    pub fn wake(&self, id: ObjectId) {
+        let keys = self.of_object.get(&id).into_iter().flatten();
+        let notes = keys.filter_map(|key| self.notes.get(key));
+        notes.for_each(|note| {
+            #[cfg(test)]
+            LOOKS.set(LOOKS.get() + 1);
+            if let Some(signal) = &note.signal {
+                signal.raise();
+            }
+        });
     }
 
     /// Returns the notes of the waits of an owner for locks on ranges, without the notes that have expired at
@@ -84,6 +99,6 @@ impl WaitNotes {
     /// True if no caller waits.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        self.notes.is_empty() && self.of_owner.is_empty()
+        self.notes.is_empty() && self.of_owner.is_empty() && self.of_object.is_empty()
     }
 }

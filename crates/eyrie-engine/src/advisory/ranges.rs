@@ -1,5 +1,7 @@
 //! The range locks of one owner on one object.
 
+use std::collections::BTreeMap;
+
 use eyrie_medium::rules::{SafetyRule, broken};
 use smallvec::SmallVec;
 
@@ -12,40 +14,57 @@ pub struct LockedRange {
     pub kind: LockKind,
 }
 
-/// Ranges in order of their offsets. They are disjoint, and neighbours of the same kind are joined.
+/// Disjoint ranges. Neighbours of the same kind are joined. An owner may have a million locks, so no call
+/// moves all of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct OwnerRanges(Vec<LockedRange>);
+pub struct OwnerRanges {
+    /// The ranges, by the offsets of their first bytes.
+    ranges: BTreeMap<u64, LockedRange>,
+    /// Number of exclusive ranges.
+    exclusive: usize,
+}
 
 impl OwnerRanges {
     /// Returns the number of ranges.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.ranges.len()
     }
 
-    /// Returns the indices of the ranges that have bytes of `range`.
-    fn overlapping(&self, range: LockRange) -> std::ops::Range<usize> {
-        let first = self.0.partition_point(|held| held.range.last() < range.start());
-        let end = self.0.partition_point(|held| held.range.start() <= range.last());
-        first..end.max(first)
+    /// Returns the number of exclusive ranges.
+    pub fn exclusive(&self) -> usize {
+        self.exclusive
+    }
+
+    /// Returns the last range that begins before `offset`.
+    fn before(&self, offset: u64) -> Option<LockedRange> {
+        self.ranges.range(..offset).next_back().map(|(_, held)| *held)
+    }
+
+    /// Returns the ranges that have bytes of `range`, in ascending order.
+    fn overlapping(&self, range: LockRange) -> impl Iterator<Item = LockedRange> {
+        let first = self.before(range.start()).filter(|held| held.range.last() >= range.start());
+        let others = self.ranges.range(range.start()..=range.last()).map(|(_, held)| *held);
+        first.into_iter().chain(others)
     }
 
     /// Returns the first lock that conflicts with the request of another owner for a lock of this kind on
     /// `range`.
     pub fn conflict(&self, range: LockRange, kind: LockKind) -> Option<LockedRange> {
-        self.0[self.overlapping(range)].iter().copied().find(|held| held.kind.conflicts(kind))
+        if kind == LockKind::Shared && self.exclusive == 0 {
+            return None;
+        }
+        self.overlapping(range).find(|held| held.kind.conflicts(kind))
     }
 
     /// True if an unlock of `range` would leave more ranges than there are now.
     pub fn splits(&self, range: LockRange) -> bool {
-        self.0[self.overlapping(range)]
-            .iter()
-            .any(|held| held.range.start() < range.start() && range.last() < held.range.last())
+        self.before(range.start()).is_some_and(|held| range.last() < held.range.last())
     }
 
     /// Gives all bytes of `range` a lock of this kind, or none.
     pub fn set(&mut self, range: LockRange, kind: Option<LockKind>) {
-        let replaced = self.overlapping(range);
-        let covered = &self.0[replaced.clone()];
+        let covered: SmallVec<[LockedRange; 4]> = self.overlapping(range).collect();
+        covered.iter().for_each(|held| self.remove(held.range.start()));
         let mut pieces: SmallVec<[LockedRange; 3]> = SmallVec::new();
         let mut add = |start: u64, last: u64, kind: LockKind| {
             pieces.extend(LockRange::new(start, last).map(|range| LockedRange { range, kind }));
@@ -61,31 +80,39 @@ impl OwnerRanges {
         if let Some(last) = covered.last().filter(|held| held.range.last() >= end) {
             add(end, last.range.last(), last.kind);
         }
-        let start = replaced.start;
-        let end = start + pieces.len();
-        self.0.splice(replaced, pieces);
-        self.join(start.saturating_sub(1)..(end + 1).min(self.0.len()));
-    }
-
-    /// Joins neighbours of the same kind among the ranges with these indices.
-    fn join(&mut self, indices: std::ops::Range<usize>) {
-        for index in indices.rev() {
-            let Some(&[left, right]) = self.0.get(index..).and_then(|ranges| ranges.first_chunk()) else {
-                continue;
-            };
-            if left.kind == right.kind
-                && left.range.last() + 1 == right.range.start()
-                && let Some(range) = LockRange::new(left.range.start(), right.range.last())
-            {
-                self.0[index].range = range;
-                self.0.remove(index + 1);
-            }
+        for piece in &pieces {
+            self.insert(*piece);
+        }
+        // The range after the last piece may continue this piece.
+        let after = self.ranges.range(range.last() + 1..).next().map(|(_, held)| *held);
+        if let Some(after) = after.filter(|after| after.range.start() == range.last() + 1) {
+            self.remove(after.range.start());
+            self.insert(after);
         }
     }
 
+    fn remove(&mut self, start: u64) {
+        if let Some(held) = self.ranges.remove(&start) {
+            self.exclusive -= usize::from(held.kind == LockKind::Exclusive);
+        }
+    }
+
+    /// Adds a range, whose bytes have no lock. If the range before it has the same kind and ends where this
+    /// range begins, joins the two.
+    fn insert(&mut self, new: LockedRange) {
+        let joined = self
+            .before(new.range.start())
+            .filter(|before| before.kind == new.kind && before.range.last() + 1 == new.range.start());
+        let start = joined.map_or(new.range.start(), |before| before.range.start());
+        let Some(range) = LockRange::new(start, new.range.last()) else { return };
+        self.remove(start);
+        self.ranges.insert(start, LockedRange { range, kind: new.kind });
+        self.exclusive += usize::from(new.kind == LockKind::Exclusive);
+    }
+
     #[cfg(test)]
-    pub fn as_slice(&self) -> &[LockedRange] {
-        &self.0
+    pub fn to_vec(&self) -> Vec<LockedRange> {
+        self.ranges.values().copied().collect()
     }
 }
 
@@ -139,7 +166,10 @@ mod tests {
                 let (before, splits) = (ranges.len(), ranges.splits(wanted));
                 naive[start as usize..=last as usize].fill(kind);
                 ranges.set(wanted, kind);
-                prop_assert_eq!(ranges.as_slice(), &ranges_of(&naive)[..]);
+                prop_assert_eq!(ranges.to_vec(), ranges_of(&naive));
+                let is_exclusive = |held: &&LockedRange| held.kind == LockKind::Exclusive;
+                let exclusive = ranges_of(&naive).iter().filter(is_exclusive).count();
+                prop_assert_eq!(ranges.exclusive(), exclusive);
                 if kind.is_none() {
                     prop_assert_eq!(ranges.len() > before, splits);
                 } else {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::{Mutex, lock};
+use smallvec::SmallVec;
 
 use super::lock::{HeldLock, LockKind, LockOwner, LockRequest, LockTarget, OwnerClass};
 use super::notes::{WaitKey, WaitNote, WaitNotes};
@@ -109,7 +110,7 @@ impl LockTable {
     pub fn find(&self, object: LockedObject, request: &LockRequest) -> Option<HeldLock> {
         let locks = lock(&self.locks);
         let locks = locks.objects.get(&object.id).filter(|it| it.generation == object.generation)?;
-        locks.conflicts(request).next()
+        locks.first_conflict(request)
     }
 
     /// Forgets a waiter of this process.
@@ -124,7 +125,7 @@ impl LockTable {
 
     /// Ends all locks of these owners on an object.
     pub fn end(&self, id: ObjectId, owners: &[LockOwner]) {
-        self.with(|locks| locks.remove(id, |owner| owners.contains(&owner)));
+        self.with(|locks| locks.remove(id, owners));
     }
 
     /// Ends all locks and waits of a session.
@@ -132,11 +133,12 @@ impl LockTable {
         self.with(|locks| {
             locks.waits.remove_session(session);
             if locks.held.contains_key(&session) && !broken(SafetyRule::EndedSessionHasNoLocks) {
-                let ids: Vec<ObjectId> = locks.objects.keys().copied().collect();
-                let of_session = |owner: LockOwner| owner.session == session;
-                let freed: HashSet<ObjectId> =
-                    ids.into_iter().filter(|&id| locks.remove_silently(id, of_session)).collect();
-                locks.waits.wake(|id| freed.contains(&id));
+                let of_session = |(&id, held): (&ObjectId, &ObjectLocks)| {
+                    let owners = held.owners().filter(|owner| owner.session == session);
+                    (id, owners.collect::<Vec<_>>())
+                };
+                let ended: Vec<_> = locks.objects.iter().map(of_session).collect();
+                ended.iter().for_each(|(id, owners)| locks.remove(*id, owners));
             }
         });
     }
@@ -190,8 +192,9 @@ impl Locks {
 
     /// Forgets the locks of a removed object whose id now names another object.
     fn forget_other_generation(&mut self, object: LockedObject) {
-        if self.objects.get(&object.id).is_some_and(|held| held.generation != object.generation) {
-            self.remove(object.id, |_| true);
+        let held = self.objects.get(&object.id).filter(|held| held.generation != object.generation);
+        if let Some(owners) = held.map(|held| held.owners().collect::<Vec<_>>()) {
+            self.remove(object.id, &owners);
         }
     }
 
@@ -234,27 +237,23 @@ impl Locks {
         }
         self.count(request.owner.session, had, has);
         if had > 0 && request.kind != Some(LockKind::Exclusive) {
-            self.waits.wake(|other| other == id);
+            self.waits.wake(id);
         }
         has > 0
     }
 
     /// Removes all locks of some owners on an object, and wakes its waiters.
-    fn remove(&mut self, id: ObjectId, is_gone: impl Fn(LockOwner) -> bool) {
-        if self.remove_silently(id, is_gone) {
-            self.waits.wake(|other| other == id);
-        }
-    }
-
-    /// Removes all locks of some owners on an object. Returns true if there were some.
-    fn remove_silently(&mut self, id: ObjectId, is_gone: impl Fn(LockOwner) -> bool) -> bool {
-        let Some(held) = self.objects.get_mut(&id) else { return false };
-        let removed = held.remove(is_gone);
+    fn remove(&mut self, id: ObjectId, owners: &[LockOwner]) {
+        let Some(held) = self.objects.get_mut(&id) else { return };
+        let removed: SmallVec<[(u64, usize); 2]> =
+            owners.iter().map(|&owner| (owner.session, held.remove(owner))).collect();
         if held.is_empty() {
             self.objects.remove(&id);
         }
         removed.iter().for_each(|&(session, count)| self.count(session, count, 0));
-        !removed.is_empty()
+        if removed.iter().any(|&(_, count)| count > 0) {
+            self.waits.wake(id);
+        }
     }
 
     /// Updates the number of locks of a session, which had `had` locks on an object and now has `has` locks

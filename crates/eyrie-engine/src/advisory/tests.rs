@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::notes::LOOKS;
+use super::object::OWNERS;
 use super::*;
 use crate::{Error, Kind, ObjectId, Result};
 
@@ -160,6 +161,47 @@ fn search_for_deadlocks_skips_waits_of_other_owners() {
     table.end_wait_of_client(7, 0);
     table.end_session(7);
     assert!(table.has_no_waits());
+}
+
+/// Very many owners have locks on one object. No call for a shared lock, and no end of an owner, looks at all
+/// of them.
+#[test]
+fn locks_of_many_owners_take_few_steps() {
+    const MANY: u64 = 2000;
+    let table = LockTable::default();
+    let lock = |owner, kind| table.try_lock(object(1), &bytes(owner, owner.number, 2, kind), None);
+    OWNERS.set(0);
+    for number in 0..MANY {
+        lock(process(number), SHARED).expect("shared");
+        table.try_lock(object(1), &whole(file(number), SHARED), None).expect("shared");
+    }
+    assert_eq!(OWNERS.get(), 0);
+    lock(file(MANY + 1), EXCLUSIVE).expect("other bytes");
+    OWNERS.set(0);
+    lock(file(MANY + 1), SHARED).expect("its own lock");
+    for number in 0..MANY {
+        table.end(object(1).id, &[process(number), file(number)]);
+    }
+    assert_eq!(OWNERS.get(), 0);
+    lock(process(MANY), EXCLUSIVE).expect_err("one lock is left");
+    table.end(object(1).id, &[file(MANY + 1)]);
+    assert!(table.is_empty());
+}
+
+#[test]
+fn unlock_looks_at_no_wait_for_another_object() {
+    let table = LockTable::default();
+    let waiters: Vec<_> = (0..500).map(|_| LockWait::FOREVER.waiter()).collect();
+    for (number, waiter) in (1..).zip(&waiters) {
+        table.try_lock(object(number), &bytes(file(0), 0, 1, EXCLUSIVE), None).expect("free");
+        let refused = table.try_lock(object(number), &bytes(file(1), 0, 1, EXCLUSIVE), Some(waiter));
+        assert!(is_conflict(&refused));
+    }
+    LOOKS.set(0);
+    (1..=500).for_each(|number| table.end(object(number).id, &[file(0)]));
+    assert_eq!(LOOKS.get(), 500);
+    waiters.iter().for_each(|waiter| table.end_wait(waiter));
+    assert!(table.has_no_waits() && table.is_empty());
 }
 
 #[test]

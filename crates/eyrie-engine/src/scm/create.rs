@@ -71,6 +71,23 @@ impl Scm {
         Ok(grown.is_some())
     }
 
+    /// Makes room in a directory for `entries` new entries, which one transaction will add. The caller holds
+    /// the locks of all shards. The call commits by itself, as [`Scm::make_room`] does.
+    pub(super) fn make_room_for_many(&self, parent: &mut LockedParent, entries: u64) -> Result<()> {
+        let header = self.header(parent.id)?;
+        loop {
+            let hot = parent.hot;
+            let publish = |transaction: &mut Transaction<'_>, root| {
+                header.change(transaction, &hot, &HotChange::root(&hot, root));
+                Ok(())
+            };
+            if !collection::make_room_for_many(&self.volume, hot.root, entries, publish)? {
+                return Ok(());
+            }
+            parent.hot = header.hot(self.medium())?;
+        }
+    }
+
     /// Adds a new entry to a transaction, which has no words yet. The caller has checked that no entry has
     /// this name, and holds the lock of `parent`.
     pub(super) fn insert_entry<'a>(

@@ -163,12 +163,12 @@ impl Engine for Scm {
     }
 
     fn quotas(&self) -> Result<Option<Vec<QuotaReport>>> {
-        self.count_for_report()?;
+        self.load_quotas_for_report()?;
         self.sound(Ok(self.has_quotas().then(|| self.quota_reports())))
     }
 
     fn quota(&self, id: QuotaId) -> Result<Option<QuotaReport>> {
-        self.count_for_report()?;
+        self.load_quotas_for_report()?;
         self.sound(Ok(self.has_quotas().then(|| self.quota_report(id))))
     }
 
@@ -271,12 +271,6 @@ impl Scm {
     #[inline(never)]
     fn apply_without_limits(&self, op: &Op<'_>) -> Result<Applied> {
         without_limits(|| self.apply(op))
-    }
-
-    /// Counts usage before a report about a volume that was opened read-only. No Op is applied to such a
-    /// volume, so only a report needs the counts.
-    fn count_for_report(&self) -> Result<()> {
-        if self.read_only && !self.has_quotas() { self.sound(self.load_quotas()) } else { Ok(()) }
     }
 
     /// Runs an Op whose user may exceed the limits of quotas.

@@ -215,6 +215,10 @@ impl Scm {
     ) -> Result<Applied> {
         // Growth commits transactions of its own. Therefore growth runs before the transaction of the batch
         // begins.
+        let is_new = |(op, existing): &(&Op<'_>, &Option<ObjectId>)| {
+            existing.is_none() && matches!(op, Op::Put { .. })
+        };
+        self.make_room_for_many(&mut parent, ops.iter().zip(targets).filter(is_new).count() as u64)?;
         for (op, existing) in ops.iter().zip(targets) {
             if let (Op::Put { name, .. }, None) = (op, existing) {
                 self.make_room(&mut parent, name)?;
@@ -233,17 +237,17 @@ impl Scm {
                         changes.push(EntryChange::added(&parent, name, id));
                     }
                     let value = NewValue { new: Creation { id, owner, generation: None, time }, data };
-                    let before = quota.as_ref().map(|_| transaction.storage_change());
+                    let before = transaction.storage_mark();
                     let root = self.prepare_value(&mut transaction, parent.id, existing, value)?;
                     if let Some(existing) = existing {
                         self.replace_value(&mut transaction, self.header(existing)?, root, value)?;
                     } else {
                         self.inherit(&mut transaction, &parent, id, owner)?;
                     }
-                    if let (Some(quota), Some(before)) = (&mut quota, before) {
+                    if let Some(quota) = &mut quota {
                         match existing {
                             Some(existing) => {
-                                let bytes = transaction.storage_change() - before;
+                                let bytes = transaction.storage_change_since(before);
                                 self.add_storage_change(quota, bytes, self.header(existing)?)?;
                             }
                             None => self.add_new_object(quota, id)?,

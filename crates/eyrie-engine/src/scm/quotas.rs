@@ -100,6 +100,12 @@ fn count(usages: &mut Usages, owners: Owners, bytes: u64) {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Number of accounts about which this thread has got reports.
+    pub(super) static REPORTED: Cell<usize> = const { Cell::new(0) };
+}
+
 #[derive(Default)]
 struct QuotaState {
     table: QuotaTable,
@@ -139,6 +145,13 @@ impl QuotaState {
             }
         }
         Ok(())
+    }
+
+    fn report(&self, id: QuotaId) -> QuotaReport {
+        #[cfg(test)]
+        REPORTED.set(REPORTED.get() + 1);
+        let usage = self.usages.get(&id).copied().unwrap_or_default();
+        QuotaReport { id, usage, limits: self.table.get(id) }
     }
 
     /// Adds a change to the usages. `part` selects, from each number of the change, the part that is added.
@@ -364,6 +377,12 @@ impl Scm {
         let table = QuotaTable::decode(&bytes)
             .map_err(|_| Error::corrupt(header.addr(), "impossible table of quotas"))?;
         self.start_counting(table)
+    }
+
+    /// Loads the limits of a volume that was opened read-only. No Op is applied to such a volume, so only a
+    /// report needs the counts.
+    pub(super) fn load_quotas_for_report(&self) -> Result<()> {
+        if self.read_only && !self.has_quotas() { self.sound(self.load_quotas()) } else { Ok(()) }
     }
 
     /// Counts the usage of all objects, and begins to enforce these limits. No Op runs meanwhile.

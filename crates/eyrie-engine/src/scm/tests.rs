@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use eyrie_medium::{Addr, Caller, Fault, Mapped, Observer, PAGE_SIZE, PagedOptions};
 
 use super::*;
-use crate::check::Report;
+use crate::check::{Report, is_on_pages};
 use crate::extent::{Class, Extent};
 use crate::host::HostPlace;
 use crate::object::collection::buckets::{FIRST_TABLE_BYTES, segment_slot};
 use crate::object::collection::layout::{LINK, page_extent};
-use crate::object::collection::{self, Collection};
+use crate::object::collection::{self, Collection, VISITS};
 use crate::object::header::HotChange;
 use crate::object::pointer::Pointer;
 use crate::scm::locks::{EntryLock, stripe_of};
@@ -105,6 +105,7 @@ fn findings(engine: &Scm) -> Vec<String> {
 fn regression_check_of_repeated_file_nodes_ends() {
     let engine = engine();
     let file = create(&engine, engine.root, b"file", Kind::File).expect("room");
+    let is_found = |damaged: &[Addr]| is_on_pages(&engine.volume, file, damaged);
     assert_eq!(findings(&engine), [""; 0]);
     // The first tree has three nodes, with 512 times 512 paths to the lowest node. The second tree has the
     // maximum height and size.
@@ -119,6 +120,9 @@ fn regression_check_of_repeated_file_nodes_ends() {
             "{found:?}"
         );
         assert!(matches!(recovery::mark_reachable(&engine.volume, engine.root), Err(Error::Corrupt { .. })));
+        // A scrub looks for the files on damaged pages.
+        let node = root.extent().expect("a node").addr;
+        assert_eq!([is_found(&[]), is_found(&[node])], [false, true]);
     }
 }
 
@@ -314,6 +318,36 @@ fn regression_batch_replaces_many_values() {
         applied.expect("room").expect("sound");
     }
     assert!(engine.check().expect("sound").is_clean());
+}
+
+/// The pages are empty before the batch, so no page is crowded. Without growth, all entries would go into one
+/// chain of pages, which has a maximum length.
+#[test]
+fn large_batch_makes_short_chains() {
+    const KEYS: usize = 10_000;
+    let medium = Medium::memory(64 << 20).expect("memory");
+    let engine = Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume");
+    let dir = engine.root();
+    let names: Vec<String> = (0..KEYS).map(|key| key.to_string()).collect();
+    let ids: Vec<_> = names.iter().map(|_| engine.reserve(Kind::File).expect("room")).collect();
+    let puts = ids.iter().zip(&names).map(|(&id, name)| Op::Put {
+        dir,
+        name: name.as_bytes(),
+        id,
+        owner: OWNER,
+        data: b"",
+        time: BORN,
+    });
+    let ops: Vec<Op<'_>> = puts.collect();
+    engine.apply(&Op::Batch { dir, ops: &ops, time: BORN }).expect("room");
+    for (&id, name) in ids.iter().zip(&names) {
+        assert_eq!(engine.lookup(dir, name.as_bytes()).expect("sound"), Some(id));
+    }
+    let buckets = Collection::new(&engine.volume, hot(&engine, dir).root).buckets().expect("sound");
+    VISITS.set(0);
+    engine.list(dir, 0, &mut |_| true).expect("sound");
+    assert!(VISITS.get() <= 4 * buckets as usize, "{} pages in {buckets} buckets", VISITS.get());
+    assert_eq!(findings(&engine), [""; 0]);
 }
 
 #[test]

@@ -1,5 +1,11 @@
 //! Plain bitmaps in vectors of words.
 
+#[cfg(test)]
+thread_local! {
+    /// Number of words at which searches of this thread have looked.
+    pub(super) static WORDS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// A growing set of small numbers, one bit each.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Bits {
@@ -86,10 +92,12 @@ impl Bits {
 
     /// Returns the first number from `from` on that is in the set if `present` is true, or not in the set if
     /// it is false. Returns `None` if no word has such a number.
-    fn next(&self, from: u32, present: bool) -> Option<u32> {
+    pub(super) fn next(&self, from: u32, present: bool) -> Option<u32> {
         let mut index = from as usize / 64;
         let mut keep = u64::MAX << (from % 64);
         while let Some(&word) = self.words.get(index) {
+            #[cfg(test)]
+            WORDS.set(WORDS.get() + 1);
             let bits = if present { word } else { !word } & keep;
             if bits != 0 {
                 return Some(index as u32 * 64 + bits.trailing_zeros());
@@ -101,7 +109,11 @@ impl Bits {
 
     /// Returns the maximal runs of numbers in the set, as (first, one past the last).
     pub(crate) fn runs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let mut at = 0;
+        self.runs_from(0)
+    }
+
+    /// Returns the maximal runs of numbers in the set from `at` on, as [`Bits::runs`] does.
+    pub(super) fn runs_from(&self, mut at: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         std::iter::from_fn(move || {
             let start = self.next(at, true)?;
             let end = self.next(start, false).unwrap_or(self.words.len() as u32 * 64);

@@ -39,6 +39,9 @@ pub(super) struct MemorySteps {
     pages: u32,
     /// Numbers of the steps that may have no memory.
     without: Bits,
+    /// All steps before this one certainly have memory. A volume mostly grows from its start to its end, so
+    /// without this number each search would look at all steps that have memory.
+    searched: u32,
     /// Steps that are held back: those of `without` that a thread is provisioning ahead of need, and those of
     /// reserves. No allocation may take them.
     held_back: Bits,
@@ -52,6 +55,7 @@ impl MemorySteps {
         let mut steps = MemorySteps {
             pages: (bytes / PAGE_SIZE) as u32,
             without: Bits::default(),
+            searched: 0,
             held_back: Bits::default(),
         };
         let (start, end) = (page_of(context.geometry.data_start()), page_of(context.end_of_used_groups()));
@@ -114,7 +118,15 @@ impl MemorySteps {
         self.without.grow(last);
         self.held_back.grow(last);
         self.without.insert_run(first, last);
+        self.searched = self.searched.min(first);
         (first, last)
+    }
+
+    /// Returns the first step that may have no memory, or the number of all steps.
+    fn first_without(&mut self) -> u32 {
+        let end = self.without.words().len() as u32 * 64;
+        self.searched = self.without.next(self.searched, true).unwrap_or(end);
+        self.searched
     }
 
     /// Records that the host has provided the memory of this step.
@@ -152,11 +164,12 @@ impl MemorySteps {
     /// in one step, returns the first step that may have no memory, even a short one. Otherwise returns the
     /// first aligned block of full steps in which the pages fit. The caller provisions the returned steps
     /// that may have no memory. All pages of the other returned steps are in `free`.
-    pub(super) fn next_for(&self, context: &SpaceContext, count: u32, free: &Bits) -> Option<(u32, u32)> {
+    pub(super) fn next_for(&mut self, context: &SpaceContext, count: u32, free: &Bits) -> Option<StepRun> {
+        let from = self.first_without();
         // A request of at most one step fits in any step of full size. If the step that was found is short,
         // the caller may need another one.
         if count <= self.pages {
-            let mut steps = self.without.runs().flat_map(|(first, last)| first..last);
+            let mut steps = self.without.runs_from(from).flat_map(|(first, last)| first..last);
             return steps.find(|&step| !self.held_back.contains(step)).map(|step| (step, step + 1));
         }
         let steps = count.next_power_of_two() / self.pages;
@@ -166,7 +179,7 @@ impl MemorySteps {
             is_whole && !self.held_back.contains(step) && (self.is_without(step) || free.all(start, end))
         };
         let mut next = 0;
-        for (first, last) in self.without.runs() {
+        for (first, last) in self.without.runs_from(from) {
             next = next.max(first / steps);
             while next * steps < last {
                 let block = (next * steps, (next + 1) * steps);
@@ -187,7 +200,8 @@ impl MemorySteps {
         if steps == 0 {
             return None;
         }
-        let blocks = self.without.runs().flat_map(|(first, last)| first.div_ceil(steps)..last / steps);
+        let runs = self.without.runs_from(self.searched);
+        let blocks = runs.flat_map(|(first, last)| first.div_ceil(steps)..last / steps);
         blocks.map(|block| (block * steps, (block + 1) * steps)).find(|&(first, last)| {
             let (start, end) = (self.pages_of(context, first).0, self.pages_of(context, last - 1).1);
             end - start == pages && !self.held_back.any(first, last)
@@ -203,5 +217,28 @@ impl MemorySteps {
     /// again.
     pub(super) fn set_held_back(&mut self, (first, last): StepRun, is_held: bool) {
         if is_held { self.held_back.insert_run(first, last) } else { self.held_back.remove_run(first, last) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bits::WORDS;
+    use super::*;
+
+    #[test]
+    fn growth_looks_at_each_step_few_times() {
+        const STEPS: u32 = 64 * 1000;
+        let (without, held_back) = (Bits::default(), Bits::default());
+        let mut steps = MemorySteps { pages: 64, without, searched: 0, held_back };
+        steps.add(0, STEPS * steps.pages);
+        WORDS.set(0);
+        for step in 0..STEPS {
+            assert_eq!(steps.first_without(), step);
+            steps.note_provided(step);
+        }
+        assert!(WORDS.get() <= 2 * STEPS as usize, "{} words", WORDS.get());
+        assert_eq!(steps.first_without(), STEPS);
+        steps.add(64 * 5, 64 * 6);
+        assert_eq!(steps.first_without(), 5, "discarded again");
     }
 }

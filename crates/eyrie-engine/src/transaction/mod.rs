@@ -19,4 +19,6 @@ mod prepare;
 pub mod redo;
 mod words;
 
+#[cfg(test)]
+pub(crate) use prepare::SUMMED;
 pub(crate) use prepare::{LineChange, Transaction};

@@ -28,6 +28,19 @@ impl LineChange {
     }
 }
 
+/// A moment in the preparation of a transaction: the numbers of extents that were allocated and retired before.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct StorageMark {
+    allocated: usize,
+    retired: usize,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Number of extents whose sizes this thread has added up.
+    pub(crate) static SUMMED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// A change in preparation.
 pub(crate) struct Transaction<'v> {
     pub(super) volume: &'v Volume,
@@ -275,8 +288,23 @@ impl<'v> Transaction<'v> {
 
     /// Returns the number of bytes that the transaction has allocated so far, minus those that it retires.
     pub(crate) fn storage_change(&self) -> i64 {
-        let sum = |extents: &[Extent]| extents.iter().map(|extent| extent.bytes() as i64).sum::<i64>();
-        sum(&self.allocated) - sum(&self.retired)
+        self.storage_change_since(StorageMark::default())
+    }
+
+    /// Returns a mark of the storage that the transaction has allocated and retires so far.
+    pub(crate) fn storage_mark(&self) -> StorageMark {
+        StorageMark { allocated: self.allocated.len(), retired: self.retired.len() }
+    }
+
+    /// Works as [`Transaction::storage_change`], but counts only storage that the transaction has allocated
+    /// or retired since `mark`. The call takes no time for earlier storage.
+    pub(crate) fn storage_change_since(&self, mark: StorageMark) -> i64 {
+        let sum = |extents: &[Extent]| {
+            #[cfg(test)]
+            SUMMED.set(SUMMED.get() + extents.len());
+            extents.iter().map(|extent| extent.bytes() as i64).sum::<i64>()
+        };
+        sum(&self.allocated[mark.allocated..]) - sum(&self.retired[mark.retired..])
     }
 
     /// Orders all stores of the transaction so far, so that other transactions may commit before this one.

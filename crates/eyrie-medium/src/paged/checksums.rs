@@ -36,6 +36,8 @@ const PAGE: usize = PAGE_SIZE as usize;
 
 /// Number of attempts to read a checksum page before it is written without its unknown entries.
 const ATTEMPTS: usize = 2;
+/// Maximum number of checksum pages that one call of [`store`] to the disk writes.
+const BATCH: usize = 256;
 /// The entry of a page that no record has listed.
 const NEVER: u32 = 0;
 
@@ -196,22 +198,27 @@ fn read(blocks: &dyn Blocks, chunk: usize) -> io::Result<PageBytes> {
 
 /// Changes entries on the disk, without a flush. `sums` has pairs of a page and its CRC-32C, in ascending
 /// order of the pages. A checksum page that cannot be read is written with these entries, the entries that
-/// are `known` in memory, and zeros. Returns the number of bytes that were written.
+/// are `known` in memory, and zeros. One call writes up to [`BATCH`] checksum pages. Returns the number of
+/// bytes that were written.
 pub(super) fn store(blocks: &dyn Blocks, known: Option<&Checksums>, sums: &[(u64, u32)]) -> io::Result<u64> {
-    let mut written = 0;
     let chunk_of = |page: u64| page as usize / CHUNK_PAGES;
-    for sums in sums.chunk_by(|a, b| chunk_of(a.0) == chunk_of(b.0)) {
+    let of_chunks: Vec<_> = sums.chunk_by(|a, b| chunk_of(a.0) == chunk_of(b.0)).collect();
+    let changed = |sums: &&[(u64, u32)]| {
         let chunk = chunk_of(sums[0].0);
         let found = (0..ATTEMPTS).find_map(|_| read(blocks, chunk).ok());
         let in_memory = || known.map_or(PageBytes([0; PAGE]), |known| known.known_page(chunk));
         let mut page = found.unwrap_or_else(in_memory);
-        for &(number, checksum) in sums {
+        for &(number, checksum) in *sums {
             page.0.as_chunks_mut().0[number as usize % CHUNK_PAGES] = entry(checksum).to_le_bytes();
         }
-        blocks.here().write(Places::checksum_page(chunk), &page.0)?;
-        written += PAGE_SIZE;
+        (Places::checksum_page(chunk), page)
+    };
+    for batch in of_chunks.chunks(BATCH) {
+        let pages: Vec<_> = batch.iter().map(changed).collect();
+        let ranges: Vec<_> = pages.iter().map(|(place, page)| (*place, &page.0[..])).collect();
+        blocks.here().write_all(&ranges)?;
     }
-    Ok(written)
+    Ok(of_chunks.len() as u64 * PAGE_SIZE)
 }
 
 #[cfg(test)]

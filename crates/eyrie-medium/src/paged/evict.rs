@@ -1,15 +1,16 @@
 //! Eviction: clean pages leave memory when memory is short. The clock algorithm chooses pages that were not
-//! used lately. A *hand* moves over all pages in a circle. It skips pages that must stay in memory. Of the
-//! other pages, it clears the flag `WARM` of those that are warm, and chooses those that are not.
+//! used lately. A *hand* moves over all pages in a circle. It skips pages that must stay in memory, and whole
+//! regions without a page in memory, because a volume may have a thousand times as many pages as memory. Of
+//! the other pages, it clears the flag `WARM` of those that are warm, and chooses those that are not.
 //!
 //! An eviction first marks pages as leaving. It then waits for a grace period, in which every thread that may
 //! hold a pointer to such a page unpins. The eviction drops a page only if no thread has used the page
 //! meanwhile.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::page::{BUSY, LEAVING, RESIDENT, UNEVICTABLE, WARM};
+use super::page::{BUSY, LEAVING, REGION, RESIDENT, UNEVICTABLE, WARM};
 use super::pager::Pager;
 use crate::epoch;
 use crate::sync::unpoisoned;
@@ -19,6 +20,12 @@ const BATCH: usize = 4096;
 /// Maximum number of attempts to advance the epoch, before a long pin ends the eviction. All attempts
 /// together take some 30 ms, because the kernel makes each sleep of 100 µs longer.
 const PATIENCE: u32 = 200;
+
+#[cfg(test)]
+thread_local! {
+    /// Number of pages and empty regions over which this thread has moved the hand.
+    pub(super) static MOVES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 
 impl Pager {
     /// Drops clean pages until at most `most` pages are in memory, or until no page can be dropped now.
@@ -51,6 +58,14 @@ impl Pager {
         while leaving.len() < count && *moves > 0 {
             *moves -= 1;
             *hand = if *hand + 1 >= top { 0 } else { *hand + 1 };
+            #[cfg(test)]
+            MOVES.set(MOVES.get() + 1);
+            if self.regions[*hand / REGION].load(Ordering::Relaxed) == 0 {
+                let last = (*hand | (REGION - 1)).min(top.max(*hand + 1) - 1);
+                *moves = moves.saturating_sub(last - *hand);
+                *hand = last;
+                continue;
+            }
             let flags = self.pages.flags(*hand).load(Ordering::Relaxed);
             if flags & RESIDENT == 0 || flags & UNEVICTABLE != 0 {
                 continue;
@@ -113,10 +128,22 @@ impl Pager {
         self.is_held_back.load(Ordering::Relaxed) && self.is_overfull()
     }
 
+    /// Calls `change` with the count of each region that has pages of a range, and the number of these pages.
+    pub(super) fn each_region(&self, first: usize, count: usize, change: impl Fn(&AtomicU32, u32)) {
+        let end = first + count;
+        let mut start = first;
+        while start < end {
+            let next = ((start | (REGION - 1)) + 1).min(end);
+            change(&self.regions[start / REGION], (next - start) as u32);
+            start = next;
+        }
+    }
+
     /// Gives the memory of neighbouring locked pages back, and unlocks them.
     fn drop_run(&self, first: usize, count: usize) {
         self.let_go(first, count);
         self.resident.fetch_sub(count, Ordering::Relaxed);
+        self.each_region(first, count, |region, pages| _ = region.fetch_sub(pages, Ordering::Relaxed));
         (first..first + count).for_each(|page| self.pages.unlock(page, 0, 0));
     }
 }

@@ -160,6 +160,7 @@ impl Pager {
     /// [`WORTH_ASKING`], and repeatedly while that number is above [`Pager::high_mark`].
     pub(super) fn arrived(&self, page: usize, count: usize) {
         self.top.fetch_max(page + count, Ordering::Relaxed);
+        self.each_region(page, count, |region, pages| _ = region.fetch_add(pages, Ordering::Relaxed));
         let before = self.resident.fetch_add(count, Ordering::Relaxed);
         if before <= WORTH_ASKING && before + count > WORTH_ASKING {
             self.waker.wake();

@@ -12,6 +12,9 @@ use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};
 use crate::shared::{SharedAccess, SharedMemory, announce_store};
 
+/// Number of pages of a region, a power of two. The pages of a region that are in memory are counted.
+pub(super) const REGION: usize = 512;
+
 /// The page is in memory.
 pub(super) const RESIDENT: u64 = 1;
 /// The lock of the page. The thread that set this flag reads, copies or drops the page, or drops its changes.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::gate::Turnstile;
 use super::journal::{self, Anchor, MAX_JOURNAL_BYTES};
 use super::options::PagedOptions;
 use super::pace::Pace;
-use super::page::{ODD, Pages, WRITTEN};
+use super::page::{ODD, Pages, REGION, WRITTEN};
 use super::places::Places;
 use super::read_ahead::ReadAhead;
 use super::shadow::Shadows;
@@ -57,6 +57,10 @@ pub(crate) struct Pager {
     /// The state of drains. The drain in progress holds the lock.
     pub(super) drain: Mutex<DrainState>,
     pub(super) resident: AtomicUsize,
+    /// Number of pages in memory in each region of [`REGION`] pages. The eviction skips regions without any
+    /// such page. A count may be wrong for a moment, because a thread first marks a page as resident, and
+    /// counts it later.
+    pub(super) regions: Box<[AtomicU32]>,
     /// Number of pages whose memory came with a huge page for an allocation, and that were not allocated
     /// since. The number is an estimate: an allocation of any page that was not in memory lowers it by one.
     pub(super) unused_huge: AtomicUsize,
@@ -157,6 +161,7 @@ impl Pager {
             shadows: Shadows::new(count)?,
             drain: Mutex::new(DrainState::new(anchor)),
             resident: AtomicUsize::new(0),
+            regions: (0..count.div_ceil(REGION)).map(|_| AtomicU32::new(0)).collect(),
             unused_huge: AtomicUsize::new(0),
             dirty_pages: AtomicUsize::new(0),
             pace: Pace::new(),

@@ -53,12 +53,10 @@ impl<'a> PlaceWrites<'a> {
     pub(super) fn write(&mut self, more: Option<(u64, &[u8])>) -> io::Result<()> {
         let mut rest = &self.buffer[..];
         let mut ranges = Vec::new();
-        for neighbours in self.pages.chunk_by(|page, next| page + 1 == *next) {
-            for run in self.pager.places.runs(neighbours[0]..neighbours[0] + neighbours.len()) {
-                let (bytes, after) = rest.split_at(run.len());
-                ranges.push((self.pager.places.offset(run.start), bytes.as_bytes()));
-                rest = after;
-            }
+        for run in self.pager.places.runs_of(&self.pages) {
+            let (bytes, after) = rest.split_at(run.len());
+            ranges.push((self.pager.places.offset(run.start), bytes.as_bytes()));
+            rest = after;
         }
         ranges.extend(more);
         if !ranges.is_empty() {

@@ -83,6 +83,13 @@ impl Places {
             (first < start).then_some(first..start)
         })
     }
+
+    /// Splits a list of pages into ranges. The pages of a range follow one another in the list, and are
+    /// neighbours on the disk.
+    pub(super) fn runs_of(self, pages: &[usize]) -> impl Iterator<Item = Range<usize>> {
+        let neighbours = pages.chunk_by(|page, next| page + 1 == *next);
+        neighbours.flat_map(move |pages| self.runs(pages[0]..pages[0] + pages.len()))
+    }
 }
 
 #[cfg(test)]

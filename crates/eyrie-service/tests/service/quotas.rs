@@ -7,8 +7,8 @@ use eyrie::{
     Credentials, Posix, PosixExt, PosixProjects, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable,
     Volume,
 };
-use eyrie_client::SOCKET_NAME;
-use eyrie_engine::Errno;
+use eyrie_client::{Client, SOCKET_NAME};
+use eyrie_engine::{Engine, Errno};
 use eyrie_service::{ServeOptions, Service};
 
 use super::refusals::{USER, as_user};
@@ -53,6 +53,11 @@ fn limits_stop_clients_of_other_users() {
         let reports = files.quotas().unwrap().expect("switched on");
         let report = reports.iter().find(|report| report.id == ACCOUNT).expect("the account of the user");
         assert_eq!((report.usage.files, report.limits), (3, table.get(ACCOUNT)));
+        let client = Client::connect(&path.join(SOCKET_NAME), false).unwrap();
+        assert_eq!(client.quota(ACCOUNT).unwrap().as_ref(), Some(report));
+        let other = QuotaId { number: USER + 1, ..ACCOUNT };
+        assert_eq!(client.quota(other).unwrap(), None, "the account of another user");
+        drop(client);
         // The service trusts the credentials of the process, and not those that the client claims.
         let as_root = volume.files(Credentials::root());
         let file = as_root.options().write(true).open("/dir/file").unwrap();

@@ -241,6 +241,8 @@ impl<S: ListKeys> fmt::Debug for KeyScan<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -263,6 +265,33 @@ mod tests {
 
     fn keys() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(prop_oneof![Just(b'a'), Just(0), Just(0xff)], 1..4)
+    }
+
+    /// Counts the passes over its keys.
+    struct CountedPasses(Listed, Cell<usize>);
+
+    impl ListKeys for CountedPasses {
+        type Object = ();
+
+        fn list(&self, from: u64, visit: &mut VisitKey<'_, ()>) -> Result<()> {
+            self.1.set(self.1.get() + 1);
+            self.0.list(from, visit)
+        }
+    }
+
+    #[test]
+    fn each_pass_of_a_scan_returns_at_least_half_of_what_fits() {
+        const KEYS: usize = 1000;
+        const FITTING: usize = 100;
+        // The odd factor makes the order of the listing differ from the order of the keys.
+        let key = |number: u32| number.wrapping_mul(0x9e37_79b1).to_be_bytes().to_vec();
+        let source = CountedPasses(Listed((0..KEYS as u32).map(key).collect()), Cell::new(0));
+        let pass_bytes = FITTING * (4 + size_of::<FoundKey<()>>());
+        let scan = KeyScan::new(source, KeyRange::all(), Order::ByKey);
+        let mut scan = KeyScan { pass_bytes, ..scan };
+        assert_eq!(scan.by_ref().map(|key| key.expect("no error").0).count(), KEYS);
+        let passes = scan.source().1.get();
+        assert!((KEYS / FITTING..=2 * KEYS / FITTING + 1).contains(&passes), "{passes} passes");
     }
 
     proptest! {

@@ -36,6 +36,9 @@ use crate::{Error, Result};
 /// into a crowded page would split some bucket. A collection in which names are added and removed all the
 /// time would then become much larger than its entries need.
 const WORTH_SPLITTING: u32 = CAPACITY / 4;
+/// Maximum number of new entries for each bucket that one transaction inserts without growth. Together with
+/// the earlier entries of a bucket, they take about three pages.
+const MANY: u64 = 2 * CAPACITY as u64;
 /// Number of buckets between two announcements of the next segment. Each announcement provisions 256 KiB of
 /// the next segment, that is, 8 KiB for each bucket since the previous announcement. The next segment has at
 /// most twice as many buckets as the present one, so it needs at most 4 KiB for each bucket of the present
@@ -74,11 +77,45 @@ pub fn make_room<'v>(
         return Ok(None);
     }
     let mut root = root;
-    let grown = widen_table(volume, &mut root, publish).and_then(|()| split_next_bucket(volume, root));
-    match grown {
-        // Growth is only an optimisation. Without growth, the insert may have to add a further page to the
-        // bucket.
-        Ok(()) | Err(Error::NoSpace | Error::TooLarge | Error::Fault(Fault::HostFull)) => Ok(Some(root)),
+    grow(volume, &mut root, publish)?;
+    Ok(Some(root))
+}
+
+/// Splits the next bucket if one transaction will insert `entries` entries, and the collection has fewer than
+/// one bucket for [`MANY`] of them. Returns true if the caller calls again, with the present root. Returns
+/// false if the collection has enough buckets, or if the volume has no space for more. The caller holds the
+/// locks of all shards. `publish` is that of [`make_room`].
+///
+/// [`make_room`] looks at the pages as they are before the transaction. Without this function, all entries of
+/// a large batch could therefore go into few buckets. Each insert, and each later look-up, would then have to
+/// read a long chain of pages.
+///
+/// # Errors
+/// `Corrupt`, `Fault`, and the errors of `publish`.
+pub fn make_room_for_many<'v>(
+    volume: &'v Volume,
+    mut root: Pointer,
+    entries: u64,
+    publish: impl FnOnce(&mut Transaction<'v>, Pointer) -> Result<()>,
+) -> Result<bool> {
+    if entries <= MANY {
+        return Ok(false);
+    }
+    let buckets = Table::open(volume.medium(), root)?.buckets()?;
+    Ok(entries > buckets.count().saturating_mul(MANY) && grow(volume, &mut root, publish)?)
+}
+
+/// Splits the next bucket, and makes the table larger before if necessary. `root` becomes the present root.
+/// Returns false if the volume has no space: growth is only an optimisation, because without growth an insert
+/// may have to add a further page to its bucket.
+fn grow<'v>(
+    volume: &'v Volume,
+    root: &mut Pointer,
+    publish: impl FnOnce(&mut Transaction<'v>, Pointer) -> Result<()>,
+) -> Result<bool> {
+    match widen_table(volume, root, publish).and_then(|()| split_next_bucket(volume, *root)) {
+        Ok(()) => Ok(true),
+        Err(Error::NoSpace | Error::TooLarge | Error::Fault(Fault::HostFull)) => Ok(false),
         Err(error) => Err(error),
     }
 }

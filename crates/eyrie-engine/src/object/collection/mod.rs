@@ -74,7 +74,7 @@ mod update;
 mod walk;
 
 pub(crate) use buckets::SHARDS;
-pub(crate) use grow::{GrowthLock, RoomNeeds, make_room, needs_room};
+pub(crate) use grow::{GrowthLock, RoomNeeds, make_room, make_room_for_many, needs_room};
 pub(crate) use read::FoundEntry;
 #[cfg(test)]
 pub(crate) use read::VISITS;

@@ -1,7 +1,9 @@
 //! Tests of limits and of the counts of usage.
 
+use super::super::quotas::REPORTED;
 use super::*;
 use crate::quota::{QUOTA_XATTR, QuotaId, QuotaKind, QuotaLimit, QuotaLimits, QuotaTable, QuotaUsage};
+use crate::transaction::SUMMED;
 use crate::{Applied, AttributeChange, XattrMode, salvage};
 
 const ADA: Owner = Owner { mode: 0o755, uid: 7, gid: 70 };
@@ -232,6 +234,43 @@ fn batches_are_charged_as_a_whole() {
     engine.apply(&Op::Erase { dir: engine.root, name: b"b", time: BORN }).expect("there");
     assert_eq!(usage(&engine, USER).files, 1);
     assert_eq!(engine.compare_usages().expect("sound"), [""; 0]);
+}
+
+/// Each key of a batch has extents of its own. The charge of a key must not add up those of all other keys.
+#[test]
+fn charge_of_a_batch_takes_few_steps_for_each_key() {
+    const KEYS: usize = 500;
+    let engine = with_limit(USER, hard(BYTES), NONE);
+    let names: Vec<String> = (0..KEYS).map(|key| key.to_string()).collect();
+    for data in [&[1; 100][..], &[2; 200]] {
+        let dir = engine.root;
+        let ids: Vec<_> = names.iter().map(|_| engine.reserve(Kind::File).expect("room")).collect();
+        let parts = ids.iter().zip(&names);
+        let put =
+            parts.map(|(&id, name)| Op::Put { dir, name: name.as_bytes(), id, owner: ADA, data, time: BORN });
+        let ops: Vec<Op<'_>> = put.collect();
+        SUMMED.set(0);
+        engine.apply(&Op::Batch { dir, ops: &ops, time: BORN }).expect("room");
+        assert!(SUMMED.get() <= 8 * KEYS, "{} steps", SUMMED.get());
+        assert_eq!(usage(&engine, USER).files, KEYS as u64);
+    }
+    assert_eq!(engine.compare_usages().expect("sound"), [""; 0]);
+}
+
+#[test]
+fn report_about_one_account_looks_at_no_other() {
+    let engine = with_limit(USER, hard(BYTES), NONE);
+    for uid in 1..100 {
+        let (name, owner) = (uid.to_string(), Owner { uid, ..ADA });
+        make(&engine, engine.root, name.as_bytes(), owner, Content::Bytes(b"egg")).expect("room");
+    }
+    let reports = engine.quotas().expect("sound").expect("switched on");
+    assert!(reports.len() > 100);
+    for report in reports {
+        REPORTED.set(0);
+        assert_eq!(engine.quota(report.id).expect("sound"), Some(report));
+        assert_eq!(REPORTED.get(), 1);
+    }
 }
 
 #[test]

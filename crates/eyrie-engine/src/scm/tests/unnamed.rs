@@ -1,7 +1,9 @@
 //! Tests of files without a name: their life, their first names, and their end by a crash or a close.
 
+use std::collections::HashMap;
+
 use super::*;
-use crate::Applied;
+use crate::{Applied, claims};
 
 /// Makes a file without a name, opens it, and writes to it.
 fn unnamed(engine: &Scm, linkable: bool) -> ObjectId {
@@ -166,4 +168,31 @@ fn link_beside_the_last_close_keeps_or_refuses() {
         assert!(engine.open(id).is_err());
     }
     assert_clean(&engine);
+}
+
+/// A counter counts the opens of several objects. While one of them is open, none of the orphans among them is
+/// freed.
+#[test]
+fn orphan_may_wait_for_the_close_of_another_file() {
+    let medium = Medium::memory(64 << 20).expect("memory");
+    let engine = Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume");
+    let mut known = HashMap::new();
+    let (other, file) = loop {
+        let id = engine.reserve(Kind::File).expect("room");
+        if let Some(other) = known.insert(claims::stripe_of(id), id) {
+            break (other, id);
+        }
+    };
+    let dir = engine.root;
+    for (name, id) in [(&b"other"[..], other), (b"file", file)] {
+        let content = Content::Bytes(&[7; 5000]);
+        engine.apply(&Op::Create { dir, name, id, owner: OWNER, content, time: BORN }).expect("room");
+        engine.open(id).expect("there");
+    }
+    engine.apply(&Op::Unlink { dir, name: b"file", time: LATER }).expect("there");
+    engine.close_object(file);
+    assert!(engine.is_orphan(file), "its counter counts the open of the other file, too");
+    engine.close_object(other);
+    assert!(!engine.is_orphan(file));
+    assert!(engine.open(file).is_err() && engine.open(other).is_ok());
 }

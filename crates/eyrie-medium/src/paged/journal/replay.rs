@@ -1,7 +1,10 @@
 //! Replay: reads the records of a journal, and writes their lines to the places of their pages. On a volume
 //! with checksums, a replay also writes the checksums of the listed pages to the checksum pages.
+//!
+//! A replay reads and writes pages in batches. One call reads, or writes, all pages of a batch that are
+//! neighbours on the disk.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
 use zerocopy::{FromBytes, IntoBytes};
@@ -20,14 +23,41 @@ use crate::paged::checksums::{self, Checksums};
 use crate::paged::places::Places;
 use crate::rules::{SafetyRule, broken};
 
+/// Maximum number of pages of a batch.
+const BATCH: usize = TRANSFER_BYTES as usize / PAGE;
+
 /// A record that was read from the journal. Its checksum is right, and its page numbers are within the
 /// volume.
+#[derive(Default)]
 struct ReadRecord {
     fresh: Vec<FreshPage>,
-    /// For each changed page its number, the bits of its changed lines, and these lines in packed form.
-    changed: Vec<(u64, u64, Vec<u8>)>,
+    changed: Vec<ChangedLines>,
     /// The checksums of the changed pages, if the volume has checksums.
     changed_sums: Vec<u32>,
+    body: Vec<u8>,
+}
+
+/// A changed page of a record.
+#[derive(Clone, Copy)]
+struct ChangedLines {
+    page: u64,
+    /// A bit for each changed line.
+    lines: u64,
+    /// Offset of the packed lines in the body of the record.
+    at: usize,
+}
+
+impl ChangedLines {
+    /// Stores the lines in the bytes of their page. `body` is that of the record.
+    fn apply(&self, body: &[u8], page: &mut PageBytes) {
+        let (mut lines, mut packed) = (self.lines, &body[self.at..]);
+        while lines != 0 {
+            let Some(line) = unpack(&mut packed) else { return };
+            let at = lines.trailing_zeros() as usize * LINE;
+            page.0[at..at + LINE].copy_from_slice(&line);
+            lines &= lines - 1;
+        }
+    }
 }
 
 /// Parses a record. Returns `None` unless its checksum is right, its overflow pages match their checksums,
@@ -44,10 +74,10 @@ fn parse_record(blocks: &dyn Blocks, bytes: &mut [u8], anchor: &Anchor) -> io::R
     let mut rest = &bytes[size_of::<RecordHead>()..];
     let Some(overflow) = take_entries(&mut rest, head.overflow, pages) else { return Ok(None) };
     if overflow.is_empty() {
-        return Ok(parse_body(head, rest, anchor));
+        return Ok(parse_body(head, rest.to_vec(), anchor));
     }
-    let Some(tail) = read_overflow(blocks, anchor, &overflow)? else { return Ok(None) };
-    Ok(parse_body(head, &[rest, &tail].concat(), anchor))
+    let body = read_overflow(blocks, anchor, &overflow, rest.to_vec())?;
+    Ok(body.and_then(|body| parse_body(head, body, anchor)))
 }
 
 /// Takes `count` entries of fresh pages or overflow pages from `rest`. Returns `None` if bytes are missing,
@@ -59,12 +89,14 @@ fn take_entries(rest: &mut &[u8], count: u32, pages: u64) -> Option<Vec<FreshPag
     entries.iter().all(|entry| entry.page < pages).then_some(entries)
 }
 
-/// Returns the bytes of overflow pages. Returns `None` if one of the pages does not match its checksum or is
-/// listed twice, or if there are more pages than a record may have.
+/// Appends the bytes of overflow pages to the part of a body that is in the journal. Returns `None` if one of
+/// the pages does not match its checksum or is listed twice, or if there are more pages than a record may
+/// have.
 fn read_overflow(
     blocks: &dyn Blocks,
     anchor: &Anchor,
     overflow: &[FreshPage],
+    mut body: Vec<u8>,
 ) -> io::Result<Option<Vec<u8>>> {
     if overflow.len() as u64 > MAX_OVERFLOW_BYTES / PAGE_SIZE {
         return Ok(None);
@@ -73,22 +105,68 @@ fn read_overflow(
     if pages.len() < overflow.len() {
         return Ok(None);
     }
-    let mut tail = Vec::new();
-    let mut page = page_buffer(PAGE);
-    for entry in overflow {
-        blocks.here().read(anchor.places().offset(entry.page as usize), page.as_mut_bytes())?;
-        let whole = crc32c::crc32c(page.as_bytes()) == entry.checksum;
-        if !blocks.here().verify(whole) && !broken(SafetyRule::OverflowIsChecked) {
-            return Ok(None);
+    let are_whole = all_pages(blocks, anchor, overflow, |entry, page| {
+        body.extend_from_slice(&page.0);
+        let whole = crc32c::crc32c(&page.0) == entry.checksum;
+        blocks.here().verify(whole) || broken(SafetyRule::OverflowIsChecked)
+    })?;
+    Ok(are_whole.then_some(body))
+}
+
+/// Reads listed pages, and calls `is_right` with each of them. Returns false after the first call that
+/// returns false.
+fn all_pages(
+    blocks: &dyn Blocks,
+    anchor: &Anchor,
+    entries: &[FreshPage],
+    mut is_right: impl FnMut(&FreshPage, &PageBytes) -> bool,
+) -> io::Result<bool> {
+    let mut buffer = page_buffer(PAGE * entries.len().min(BATCH));
+    for batch in entries.chunks(BATCH) {
+        let pages: Vec<usize> = batch.iter().map(|entry| entry.page as usize).collect();
+        read_pages(blocks, anchor.places(), &pages, &mut buffer)?;
+        if !batch.iter().zip(&buffer).all(|(entry, page)| is_right(entry, page)) {
+            return Ok(false);
         }
-        tail.extend_from_slice(page.as_bytes());
     }
-    Ok(Some(tail))
+    Ok(true)
+}
+
+/// Reads the pages of a batch into `buffer`.
+fn read_pages(
+    blocks: &dyn Blocks,
+    places: Places,
+    pages: &[usize],
+    mut buffer: &mut [PageBytes],
+) -> io::Result<()> {
+    for run in places.runs_of(pages) {
+        let (bytes, after) = buffer.split_at_mut(run.len());
+        blocks.here().read(places.offset(run.start), bytes.as_mut_bytes())?;
+        buffer = after;
+    }
+    Ok(())
+}
+
+/// Writes the pages of a batch from `buffer`.
+fn write_pages(
+    blocks: &dyn Blocks,
+    places: Places,
+    pages: &[usize],
+    mut buffer: &[PageBytes],
+) -> io::Result<()> {
+    let mut ranges = Vec::new();
+    for run in places.runs_of(pages) {
+        let (bytes, after) = buffer.split_at(run.len());
+        ranges.push((places.offset(run.start), bytes.as_bytes()));
+        buffer = after;
+    }
+    blocks.here().write_all(&ranges)
 }
 
 /// Parses the body of a record.
-fn parse_body(head: RecordHead, mut rest: &[u8], anchor: &Anchor) -> Option<ReadRecord> {
+fn parse_body(head: RecordHead, body: Vec<u8>, anchor: &Anchor) -> Option<ReadRecord> {
     let pages = anchor.volume_bytes / PAGE_SIZE;
+    let mut rest = &body[..];
     let fresh = take_entries(&mut rest, head.fresh, pages)?;
     let mut changed = Vec::new();
     for _ in 0..head.changed {
@@ -97,18 +175,17 @@ fn parse_body(head: RecordHead, mut rest: &[u8], anchor: &Anchor) -> Option<Read
         if entry.lines == 0 || entry.page >= pages {
             return None;
         }
-        let packed = rest;
+        changed.push(ChangedLines { page: entry.page, lines: entry.lines, at: body.len() - rest.len() });
         for _ in 0..entry.lines.count_ones() {
             unpack(&mut rest)?;
         }
-        changed.push((entry.page, entry.lines, packed[..packed.len() - rest.len()].to_vec()));
     }
     let mut changed_sums = Vec::new();
     if anchor.places().has_checksums() {
         let bytes = take(&mut rest, changed.len() * size_of::<u32>())?;
         changed_sums.extend(bytes.as_chunks().0.iter().map(|sum| u32::from_le_bytes(*sum)));
     }
-    Some(ReadRecord { fresh, changed, changed_sums })
+    Some(ReadRecord { fresh, changed, changed_sums, body })
 }
 
 /// Durably writes the lines of the valid records to the places of their pages, and the checksums of the
@@ -172,7 +249,7 @@ fn apply_before(
     known: Option<&Checksums>,
 ) -> io::Result<u64> {
     let fresh = if broken(SafetyRule::NextFreshPagesAreLeft) { Vec::new() } else { next.fresh.clone() };
-    records.push(ReadRecord { fresh, changed: Vec::new(), changed_sums: Vec::new() });
+    records.push(ReadRecord { fresh, ..ReadRecord::default() });
     apply(blocks, anchor.places(), &records, known)
 }
 
@@ -237,15 +314,34 @@ fn read_records(blocks: &dyn Blocks, anchor: &Anchor) -> io::Result<Vec<ReadReco
 
 /// Returns true if the fresh pages of a record match their checksums.
 fn fresh_pages_are_whole(blocks: &dyn Blocks, anchor: &Anchor, record: &ReadRecord) -> io::Result<bool> {
-    let mut page = page_buffer(PAGE);
-    let unchecked = usize::from(broken(SafetyRule::FreshPagesAreChecked));
-    for entry in record.fresh.iter().skip(unchecked) {
-        blocks.here().read(anchor.places().offset(entry.page as usize), page.as_mut_bytes())?;
-        if !blocks.here().verify(crc32c::crc32c(page.as_bytes()) == entry.checksum) {
-            return Ok(false);
-        }
+    let unchecked = usize::from(broken(SafetyRule::FreshPagesAreChecked)).min(record.fresh.len());
+    all_pages(blocks, anchor, &record.fresh[unchecked..], |entry, page| {
+        blocks.here().verify(crc32c::crc32c(&page.0) == entry.checksum)
+    })
+}
+
+/// Returns the lines that a replay writes, each with the body of its record: in ascending order of the pages,
+/// and for each page in the order of the records, so that the lines of a later record overwrite those of an
+/// earlier one.
+fn changed_lines(records: &[ReadRecord]) -> Vec<(ChangedLines, &[u8])> {
+    // For each fresh page the number of the last record that lists it. The bytes of such a page are in its
+    // place already, and are newer than every line of the records up to this one.
+    let mut fresh = HashMap::new();
+    for (number, record) in records.iter().enumerate() {
+        let listed = record.fresh.iter().filter(|_| !broken(SafetyRule::FreshPageEndsOlderLines));
+        fresh.extend(listed.map(|entry| (entry.page, number)));
     }
-    Ok(true)
+    let mut all = Vec::new();
+    for (number, record) in records.iter().enumerate() {
+        let is_newer = |lines: &&ChangedLines| fresh.get(&lines.page).is_none_or(|&last| last < number);
+        all.extend(record.changed.iter().filter(is_newer).map(|lines| (*lines, &record.body[..])));
+    }
+    if broken(SafetyRule::LaterRecordWins) {
+        all.reverse();
+    }
+    // The sort keeps the order of the lines of a page.
+    all.sort_by_key(|(lines, _)| lines.page);
+    all
 }
 
 /// Writes the lines of `records` to the places of their pages, and the checksums of their pages to the
@@ -256,45 +352,33 @@ fn apply(
     records: &[ReadRecord],
     known: Option<&Checksums>,
 ) -> io::Result<u64> {
-    let mut pages: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
-    for record in records {
-        // The changes of a page are in the order of the records, so the lines of a later record overwrite
-        // those of an earlier one.
-        for (page, lines, bytes) in &record.changed {
-            let changes = pages.entry(*page).or_default();
-            let at = if broken(SafetyRule::LaterRecordWins) { 0 } else { changes.len() };
-            changes.insert(at, (*lines, bytes));
-        }
-        // The bytes of a fresh page are in its place already, and are newer than every line of the records so
-        // far.
-        for entry in record.fresh.iter().filter(|_| !broken(SafetyRule::FreshPageEndsOlderLines)) {
-            pages.remove(&entry.page);
-        }
-    }
     let mut sums = BTreeMap::new();
     if places.has_checksums() && !broken(SafetyRule::ReplayStoresChecksums) {
         for record in records {
             let changed =
-                record.changed.iter().map(|(page, ..)| *page).zip(record.changed_sums.iter().copied());
+                record.changed.iter().map(|lines| lines.page).zip(record.changed_sums.iter().copied());
             sums.extend(record.fresh.iter().map(|entry| (entry.page, entry.checksum)).chain(changed));
         }
     }
-    if pages.is_empty() && sums.is_empty() {
+    let lines = changed_lines(records);
+    if lines.is_empty() && sums.is_empty() {
         return Ok(0);
     }
-    let written = pages.len() as u64 * PAGE_SIZE;
-    let mut page = page_buffer(PAGE);
-    for (number, changes) in pages {
-        blocks.here().read(places.offset(number as usize), page.as_mut_bytes())?;
-        let out = page.as_mut_bytes();
-        for (mut lines, mut packed) in changes {
-            while let Some(line) = unpack(&mut packed) {
-                let at = lines.trailing_zeros() as usize * LINE;
-                out[at..at + LINE].copy_from_slice(&line);
-                lines &= lines - 1;
-            }
+    let mut written = 0;
+    let mut of_pages = lines.chunk_by(|(one, _), (other, _)| one.page == other.page);
+    let mut buffer = page_buffer(PAGE * lines.len().min(BATCH));
+    loop {
+        let batch: Vec<_> = of_pages.by_ref().take(BATCH).collect();
+        if batch.is_empty() {
+            break;
         }
-        blocks.here().write(places.offset(number as usize), page.as_bytes())?;
+        let pages: Vec<usize> = batch.iter().map(|lines| lines[0].0.page as usize).collect();
+        read_pages(blocks, places, &pages, &mut buffer)?;
+        for (lines, page) in batch.iter().zip(&mut buffer) {
+            lines.iter().for_each(|(lines, body)| lines.apply(body, page));
+        }
+        write_pages(blocks, places, &pages, &buffer)?;
+        written += pages.len() as u64 * PAGE_SIZE;
     }
     let of_sums = checksums::store(blocks, known, &sums.into_iter().collect::<Vec<_>>())?;
     blocks.here().flush()?;

@@ -1,4 +1,6 @@
 use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use eyrie_faults::SplitMix64;
 use rustix::fs::MemfdFlags;
@@ -245,6 +247,109 @@ fn record_without_enough_lent_pages_is_known() {
     (0..4).for_each(|page| record.changed(page, u64::MAX, &[1; PAGE]));
     assert!(record.overflow(2 * PAGE_SIZE, 12..14).is_none());
     assert_eq!(record.overflow(8 * PAGE_SIZE, 12..14).map(|pages| pages.len()), Some(0));
+}
+
+/// A disk that counts its reads, its writes, and the calls that write.
+struct CountedDisk {
+    disk: FileBlocks,
+    reads: AtomicUsize,
+    writes: AtomicUsize,
+    batches: AtomicUsize,
+}
+
+impl CountedDisk {
+    fn new(disk: FileBlocks) -> CountedDisk {
+        let count = AtomicUsize::default;
+        CountedDisk { disk, reads: count(), writes: count(), batches: count() }
+    }
+
+    /// Returns the three counts.
+    fn calls(&self) -> [usize; 3] {
+        [&self.reads, &self.writes, &self.batches].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+impl Blocks for CountedDisk {
+    fn size(&self) -> io::Result<u64> {
+        self.disk.size()
+    }
+
+    fn sector(&self) -> u64 {
+        self.disk.sector()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.disk.read(offset, out)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write_all(&[(offset, data)])
+    }
+
+    fn write_all(&self, ranges: &[(u64, &[u8])]) -> io::Result<()> {
+        self.writes.fetch_add(ranges.len(), Ordering::Relaxed);
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.disk.write_all(ranges)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.disk.flush()
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.allocate(offset, len)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.disk.discard(offset, len)
+    }
+}
+
+#[test]
+fn replay_reads_and_writes_neighbours_together() {
+    let (disk, anchor) = volume();
+    let mut records = [CutRecord::default(), CutRecord::default()];
+    for page in (0..14).filter(|page| *page != 9) {
+        records[page % 2].changed(page, 0b11, &[0xee; PAGE]);
+    }
+    records[1].changed(0, 0b10, &[0xdd; PAGE]);
+    for page in [14, 15] {
+        records[1].fresh(page, &[page as u8 + 1; PAGE]);
+    }
+    let sealed = [records[0].seal_whole(1), records[1].seal_whole(2)].concat();
+    disk.write(anchor.journal_start(), sealed.as_bytes()).expect("room");
+    let mut expected = volume_bytes(&disk);
+    for page in (0..14).filter(|page| *page != 9) {
+        expected[page * PAGE..][..128].fill(0xee);
+    }
+    expected[64..128].fill(0xdd);
+    let counted = CountedDisk::new(disk);
+    replay(&counted, &anchor).expect("the disk is sound");
+    assert!(volume_bytes(&counted.disk) == expected);
+    // One read is of the journal, one of the fresh pages, and two of the pages on both sides of page 9.
+    assert_eq!(counted.calls(), [4, 2, 1]);
+}
+
+#[test]
+fn replay_writes_many_checksum_pages_at_once() {
+    const CHUNKS: u64 = 5;
+    const CHUNK: u64 = PAGE_SIZE / 4;
+    let anchor = Anchor::new(ID, CHUNKS * CHUNK * PAGE_SIZE, JOURNAL, true);
+    let disk = disk_of(anchor.journal_start() + JOURNAL + PAGE_SIZE);
+    let mut record = CutRecord::new(true);
+    let pages = (0..CHUNKS).map(|chunk| (chunk * CHUNK + 7) as usize);
+    pages.clone().for_each(|page| record.changed(page, 1, &[page as u8; PAGE]));
+    disk.write(anchor.journal_start(), record.seal_whole(1).as_bytes()).expect("room");
+    let counted = CountedDisk::new(disk);
+    replay(&counted, &anchor).expect("the disk is sound");
+    // The journal, the pages and the checksum pages are read. The pages and the checksum pages are written.
+    assert_eq!(counted.calls(), [1 + 2 * CHUNKS as usize, 2 * CHUNKS as usize, 2]);
+    let checksums = Checksums::new(anchor.places()).expect("memory");
+    for page in pages {
+        checksums.load(&counted, page);
+        assert!(checksums.is_right(page, &[page as u8; PAGE]), "page {page}");
+    }
 }
 
 /// The replay takes the checksums from the records. If several records have a checksum of one page, the
