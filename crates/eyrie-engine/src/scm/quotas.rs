@@ -129,11 +129,6 @@ struct Charge<'a> {
 }
 
 impl QuotaState {
-    fn report(&self, id: QuotaId) -> QuotaReport {
-        let usage = self.usages.get(&id).copied().unwrap_or_default();
-        QuotaReport { id, usage, limits: self.table.get(id) }
-    }
-
     /// Refuses a change that would raise the usage of an account above a limit.
     fn check(&self, change: &QuotaChange, now: Time) -> Result<()> {
         for &UsageChange { id, bytes, files } in &change.parts {

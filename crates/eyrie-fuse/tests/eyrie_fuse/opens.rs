@@ -151,7 +151,7 @@ fn cached_appends_reach_an_append_only_file() {
     }
     let mut mount = fixture.mount_with("writeback_cache");
     let path = fixture.point.join("log");
-    let set = |flags| rustix::fs::ioctl_setflags(&fs::File::open(&path).unwrap(), flags).unwrap();
+    let set = |flags| rustix::fs::ioctl_setflags(fs::File::open(&path).unwrap(), flags).unwrap();
     fs::write(&path, "blue").unwrap();
     set(IFlags::APPEND);
     for text in [" sky", " sea"] {
