@@ -414,7 +414,7 @@ impl Logs {
                     return false;
                 }
                 Err(error) => {
-                    if let (Error::Fault(_), Some(id)) = (&error, new.get()) {
+                    if let (Error::Fault(_), Some(id), false) = (&error, new.get(), error.is_full()) {
                         // The change may have been made, so the id may be in use. Otherwise the id is leaked
                         // until the next recovery.
                         lock(reserved).remove(&id);

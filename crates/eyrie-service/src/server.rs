@@ -294,7 +294,7 @@ impl Service {
             session.lacks_storage = answered == Answered::Full;
             is_full |= session.lacks_storage;
         }
-        self.full = is_full.then(|| self.full.take().unwrap_or_else(|| FullTime::new(Instant::now())));
+        self.full = is_full.then(|| self.full.take().unwrap_or_else(FullTime::begin));
         if has_work {
             self.answer_watchers();
         }

@@ -339,8 +339,8 @@ pub(crate) fn left_logs(place: HostPlace<'_>, to_change: bool, owner: u64) -> Re
     Ok(LeftLogs { logs, parts })
 }
 
-/// Returns true for a table of this version. Returns false if a service died while it made the table, and so
-/// had no client yet.
+/// Returns true for a table of this version. Returns false if a service died or failed while it made the
+/// table, and so had no client yet.
 ///
 /// # Errors
 /// `Volume` for a table of another version. `Fault`.
@@ -352,7 +352,11 @@ fn check_version(table: &File, directory: &Path) -> Result<bool> {
         Ok(()) if version == 0 => return Ok(false),
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            if host::metadata_of(table).map_err(failed)?.len() == 0 {
+            // A host that is full may have made a part of the table, without any key.
+            let length = host::metadata_of(table).map_err(failed)?.len().min(TABLE_BYTES as u64);
+            let mut bytes = vec![0_u8; length as usize];
+            host::read_exact_at(table, &mut bytes, 0).map_err(failed)?;
+            if bytes.iter().all(|&byte| byte == 0) {
                 return Ok(false);
             }
         }

@@ -59,9 +59,9 @@ impl Scm {
     /// there is one.
     ///
     /// # Errors
-    /// `NoSpace` if readers hold back the storage that is free. `NotReserved` if `may_use` returns false.
-    /// `Invalid` for an entry that breaks the protocol. Also the errors of the Op, although a client that
-    /// keeps the protocol logs no Op that fails.
+    /// `NoSpace` or `HostFull` if readers hold back the storage that is free, or if the host is full.
+    /// `NotReserved` if `may_use` returns false. `Invalid` for an entry that breaks the protocol. Also the
+    /// errors of the Op, although a client that keeps the protocol logs no Op that fails.
     pub fn apply_logged(
         &self,
         entry: &LoggedEntry<'_>,

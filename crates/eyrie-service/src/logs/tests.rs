@@ -75,13 +75,16 @@ impl OneLog {
     fn write_pages(&self, pages: std::ops::Range<u8>) {
         for page in pages {
             let (id, offset, data) = (self.file, u64::from(page) << 12, &[page; 4096]);
-            let op = Op::Write { id, offset, data, set_ids: SetIds::Keep, time: TIME };
-            let mut record = Vec::new();
-            encode_unsummed(&op, &mut record);
-            let bytes = (ENTRY_HEAD_BYTES + record.len()).next_multiple_of(16) as u32;
-            let head = EntryHead { bytes, op_bytes: record.len() as u32, detail: NO_DETAIL };
-            self.append_bytes(head, &record);
+            self.append(&Op::Write { id, offset, data, set_ids: SetIds::Keep, time: TIME }, NO_DETAIL);
         }
+    }
+
+    fn append(&self, op: &Op<'_>, detail: u64) {
+        let mut record = Vec::new();
+        encode_unsummed(op, &mut record);
+        let bytes = (ENTRY_HEAD_BYTES + record.len()).next_multiple_of(16) as u32;
+        let head = EntryHead { bytes, op_bytes: record.len() as u32, detail };
+        self.append_bytes(head, &record);
     }
 
     /// Logs an entry that cannot be applied.
@@ -165,6 +168,27 @@ fn entries_wait_for_a_full_host() {
     assert_eq!(one.sweep(), Swept::Some);
     assert_has_pages(&one.engine, one.file, 0..25);
     assert!(!one.has_failed());
+}
+
+/// The host stays full for so long that the service gives the entry up.
+#[test]
+fn entry_that_finds_no_storage_keeps_its_id_reserved() {
+    let mut one = OneLog::with_grant();
+    let (dir, id) = (one.engine.root(), one.engine.reserve(Kind::File).expect("room"));
+    let (log, start) = (one.logs.logs.get_mut(&SESSION).expect("joined"), Instant::now());
+    (0..100).for_each(|tenth| log.wait.note_attempt(true, false, start + tenth * Duration::from_millis(100)));
+    let (reserved, generation) = (Arc::clone(&log.reserved), log.generations.start);
+    lock(&reserved).insert(id);
+    host::observed_by(Rc::new(FullHost), || {
+        one.fill_memory();
+        let data = &[1; 32 << 10];
+        one.append(&Op::Put { dir, name: b"key", id, owner: OWNER, data, time: TIME }, generation);
+        one.sweep();
+    });
+    assert!(one.has_failed());
+    assert_eq!(one.engine.lookup(dir, b"key").expect("sound"), None);
+    // The end of the session gives the id back.
+    assert!(lock(&reserved).contains(&id));
 }
 
 /// A service is stopped while the host is full.

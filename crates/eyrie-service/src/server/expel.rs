@@ -58,8 +58,15 @@ pub(super) struct FullTime {
 }
 
 impl FullTime {
-    pub(super) fn new(now: Instant) -> FullTime {
-        FullTime { since: now, clock: StuckClock::default(), answered: now }
+    /// Begins this time, after a request or an entry has found no storage.
+    pub(super) fn begin() -> FullTime {
+        FullTime::at(epoch::now(), Instant::now())
+    }
+
+    fn at(epoch: Epoch, now: Instant) -> FullTime {
+        // The attempt to get storage has tried to advance the clock. If the service does not run for a while
+        // now, its next look must find the clock stuck, and not answer with `ENOSPC`.
+        FullTime { since: now, clock: StuckClock(Some((epoch, now))), answered: now }
     }
 
     /// True if requests must wait for entries on. Once in each [`ENTRY_PAUSE`] returns false.
@@ -181,11 +188,19 @@ mod tests {
         assert_eq!([at(second, 60), at(second, 100)], [0, 40].map(Duration::from_millis));
     }
 
+    /// The service does not run between the first attempt to get storage and a late look.
+    #[test]
+    fn clock_is_stuck_since_the_first_attempt() {
+        let (start, epoch) = (Instant::now(), epoch::now());
+        let mut full = FullTime::at(epoch, start);
+        assert!(full.clock.stuck_for(epoch, start + LONGEST_STORAGE_WAIT) >= STORAGE_WAIT);
+    }
+
     /// A client repeats a call at most a thousand times.
     #[test]
     fn requests_are_answered_rarely_while_an_entry_waits() {
         let start = Instant::now();
-        let mut full = FullTime::new(start);
+        let mut full = FullTime::at(epoch::now(), start);
         let looks = (1..=100_000).map(|look| start + look * Duration::from_micros(10));
         let answers = looks.filter(|&now| !full.must_wait_for_entries(now)).count();
         assert!((100..=500).contains(&answers), "{answers} answers in a second");

@@ -567,7 +567,7 @@ fn logs_of_another_version_stay() {
 #[test]
 fn table_that_was_not_finished_has_no_logs() {
     let killed = Killed::new(&Credentials::root());
-    for bytes in [0, TABLE_BYTES] {
+    for bytes in [0, SLOT_BYTES, TABLE_BYTES] {
         let table = File::create(killed.path().join("sessions")).expect("room");
         table.set_len(bytes as u64).expect("room");
         assert_is_clean(&killed.open().expect("sound"));
