@@ -201,8 +201,9 @@ pub enum ServiceCall {
     BringPages,
     /// Return the usage and the limits of accounts that the client may see, from account `number` on. The
     /// number of the answer is 1 if the volume has quotas, and the second number is the count of all accounts
-    /// that the client may see. The data are a [`SentQuota`](crate::sent::SentQuota) for each account. If `id`
-    /// is not 0, it is the [number](crate::sent::account_number) of the only account that the answer has.
+    /// that the client may see. The data are a [`SentQuota`](crate::sent::SentQuota) for each account. If
+    /// `id` is not 0, it is the [number](crate::sent::account_number) of the only account that the answer
+    /// may have.
     Quotas,
     /// Apply the logged changes of the object `id`. If another session holds the grant of the object, also
     /// take the grant back.

@@ -40,9 +40,9 @@ pub enum Order {
     /// length and 24 bytes, so 64 MiB have room for 1.8 million keys of 12 bytes. If more keys are in the
     /// range, the scan keeps at least about 32 MiB of them, and reads all entries again after it has returned
     /// the kept keys. Each reading of all entries is a pass, and the cost of a scan grows with the number of
-    /// entries multiplied by the number of passes. The first key comes after the first pass. In one measurement, the store had 1,024,000 keys
-    /// with values of 100 bytes. A scan with views of the values took 0.26 to 0.40 µs for each key. An
-    /// unordered scan took 0.21 to 0.33 µs for each key and value.
+    /// entries multiplied by the number of passes. The first key comes after the first pass. In one
+    /// measurement, the store had 1,024,000 keys with values of 100 bytes. A scan with views of the values
+    /// took 0.26 to 0.40 µs for each key. An unordered scan took 0.21 to 0.33 µs for each key and value.
     ByKey,
 }
 
