@@ -147,8 +147,8 @@ impl Repair {
     /// with `.damaged` or `.repairing` added exists. `ENOSPC` if the new volume does not fit on the host, or
     /// does not fit in the largest size that the repair tries. `EOPNOTSUPP` if the volume has a newer format,
     /// if a killed service of another version has left changes in its logs, or if the volume is a block
-    /// device and [`Repair::into`] is not set. Other errors if no superblock is valid, if the file ends before
-    /// the header-chunk bitmap ends, if the volume is in use, or if the host fails.
+    /// device and [`Repair::into`] is not set. Other errors if no superblock is valid, if the file ends
+    /// before the header-chunk bitmap ends, if the volume is in use, or if the host fails.
     pub fn run(&self, path: impl AsRef<Path>) -> Result<Option<Repaired>> {
         let path = path.as_ref();
         let paged = self.paged.unwrap_or_else(PagedOptions::for_host);
