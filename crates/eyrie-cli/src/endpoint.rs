@@ -99,8 +99,7 @@ impl Endpoint {
         })
     }
 
-    /// Notes that this command makes the file or the tree at this path, where nothing has been, or has
-    /// replaced the file at this path.
+    /// Notes that this command makes a file or a tree at this path, or has replaced the file at this path.
     pub fn note_made(&self) {
         if let Some(made) = &self.made {
             made.borrow_mut().insert(self.path.clone());

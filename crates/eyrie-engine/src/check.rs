@@ -134,8 +134,8 @@ pub fn is_on_pages(volume: &Volume, id: ObjectId, damaged: &[Addr]) -> bool {
         damaged.get(first).is_some_and(|page| page.offset() < start + bytes)
     };
     let mut hit = is_hit(Addr::from_raw(id.place()).offset(), HEADER_BYTES);
-    // The nodes of a damaged file may occur any number of times in its tree. Therefore the number of extents
-    // that are not shared, such as nodes, is limited.
+    // The nodes of a damaged file may occur any number of times in its tree. Therefore the search limits the
+    // number of extents that are not shared, such as nodes.
     let mut left = volume.space().most_extents() + 1;
     let visited = visit_object(volume, id, &mut |extent, is_shared| {
         hit |= is_hit(extent.addr.offset(), extent.class.bytes());

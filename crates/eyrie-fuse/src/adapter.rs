@@ -104,8 +104,8 @@ impl Adapter {
     }
 
     /// Appends bytes to a file, and returns their number. The kernel has chosen `offset` by the size that it
-    /// knows, and has put the bytes into its cache there. If the file has grown through another mount, the
-    /// bytes come to its true end, and the kernel must forget its pages.
+    /// knows, and has put the bytes into its cache there. If the file has grown in another way, the bytes
+    /// come to its true end, and the kernel must forget its pages.
     pub(crate) fn append(
         &self,
         locks: &FileLocks,

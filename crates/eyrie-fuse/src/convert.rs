@@ -104,7 +104,7 @@ pub(crate) fn attributes(node: &Node, number: INodeNo) -> FileAttr {
 /// object, so the kernel does not take them for new attributes of an object that it knows.
 pub(crate) fn unreadable(id: ObjectId) -> FileAttr {
     FileAttr {
-        // Without the kind, which is at least 1.
+        // The number of an object is its place and its kind, which is at least 1.
         ino: INodeNo(id.place()),
         size: 0,
         blocks: 0,

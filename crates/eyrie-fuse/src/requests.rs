@@ -265,8 +265,8 @@ impl Filesystem for Adapter {
     ) {
         let drops = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let from_cache = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        // The kernel finds the offset of an append itself. If the volume keeps the locks, other mounts may
-        // have appended, too.
+        // The kernel finds the offset of an append itself. If the volume keeps the locks, the file may have
+        // grown in another way, so the bytes go to its true end.
         let result = self.change(request, number, drops, |user, id| match &self.locks {
             Some(locks) if !from_cache && is_append(opened) => self.append(locks, user, id, offset, data),
             _ => self.store(user, id, offset, data, from_cache),

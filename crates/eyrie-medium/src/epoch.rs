@@ -151,7 +151,8 @@ struct ThreadPins {
     slot: Cell<usize>,
     /// The count of the slot. `None` before the first claim, and for a thread without a slot.
     count: Cell<Option<&'static AtomicU64>>,
-    /// Twice the number of outermost pins that the thread has made in the crowd, plus the index of the last.
+    /// Twice the number of outermost pins that the thread has made in the crowd, plus the index of the count
+    /// of the last one.
     crowd: Cell<usize>,
     depth: Cell<u32>,
 }

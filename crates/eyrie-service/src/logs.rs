@@ -378,7 +378,7 @@ impl Logs {
         let (start, present) = (log.applied, Clock::now());
         let ServedLog { key, who, lanes, file, reserved, generations, applied, storage, .. } = log;
         let (limit_of_storage, was_useless, is_useless) = (log.limit, log.is_useless, &mut log.is_useless);
-        // A log with a failed entry waits only for the host, and then ends with this call.
+        // A log with a failed entry has waited for the host, and now ends. So this call applies all of it.
         let limit = if was_useless { RING_BYTES } else { limit };
         // If this call has applied an entry, the next entry may wait for the full time.
         let must_end = |applied: u64| log.wait.is_over() && applied == start;

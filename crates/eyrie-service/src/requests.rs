@@ -76,12 +76,12 @@ pub struct Waits {
     pub awake: bool,
 }
 
-/// The reasons for which a request stays without an answer.
+/// The requests that stay without an answer while storage is missing.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct StorageWaits {
     /// True if a request that finds no free storage gets no answer yet.
     pub requests: bool,
-    /// True if a request gets no answer yet while an entry of a log waits.
+    /// True if a request that must wait for an entry of a log gets no answer yet.
     pub entries: bool,
 }
 

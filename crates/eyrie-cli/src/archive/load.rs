@@ -237,8 +237,8 @@ impl<'a, R: Read, D: PosixProjects + Clone> Loader<'a, R, D> {
         Spot { target: self.target, name, relative }
     }
 
-    /// Notes the inode flags and the project id of an entry that was made. A directory may have several
-    /// members, of which the last counts.
+    /// Notes the inode flags and the project id of an entry that was made. If a directory has several
+    /// members, those of the last member count.
     fn note(&mut self, path: &Path, member: &Member) {
         self.flags.remove(path);
         self.projects.remove(path);

@@ -426,7 +426,7 @@ fn failure(title: &str, error: &Error) -> Failure {
     }
 }
 
-/// Returns the command line as the user wrote it. A character replaces bytes that are not UTF-8.
+/// Returns the command line as the user wrote it. U+FFFD stands for bytes that are not UTF-8.
 fn command_line() -> String {
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
     let words: Vec<String> = words.collect();

@@ -24,7 +24,7 @@ pub fn run(arguments: &MkdirArgs) -> Result<()> {
     let places = place::all_inside(&arguments.places)?;
     for_each(&places, Purpose::Change, |files, inside| {
         let made = if arguments.parents {
-            // Without a dot at its end, the path names a directory that can be made.
+            // The components leave out a dot at the end of the path, because no directory can be made as `.`.
             files.create_dir_all(inside.path.components().as_path())
         } else {
             files.create_dir(&inside.path)

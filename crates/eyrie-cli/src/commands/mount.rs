@@ -125,7 +125,7 @@ pub fn helper_words(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
         return words;
     }
     // mount(8) adds flags that concern only itself: -s, -n and -v, -t with the type, and -N with a namespace.
-    // Its flag -f asks for no mount. The flag -f of `eyrie mount` has another meaning.
+    // Its flag -f asks to mount nothing. The flag -f of `eyrie mount` has another meaning.
     let mut kept = vec![OsString::from("eyrie"), OsString::from("mount")];
     let mut words = words.into_iter().skip(1);
     while let Some(word) = words.next() {

@@ -300,14 +300,14 @@ fn change(files: &Files, set: &SetArgs) -> Result<Option<QuotaId>> {
     }
     let changed = change_limits(files, set, limits);
     if changed.is_err() && begins {
-        // The first error counts, so an error of this call is ignored.
+        // The command reports the first error, and ignores an error of this call.
         let _ = files.set_quota_table(None);
     }
     changed
 }
 
-/// Changes `limits`, which the volume has, and sets them. If the account is a tree, first gives its number to
-/// its files.
+/// Changes `limits`, the present limits of the volume, and sets them. If the account is a tree, first gives
+/// the number of the tree to its files.
 fn change_limits(files: &Files, set: &SetArgs, mut limits: QuotaTable) -> Result<Option<QuotaId>> {
     let account = match &set.tree {
         Some(path) => {

@@ -139,7 +139,7 @@ fn regression_socket_and_directory_of_a_volume_are_one_volume() {
     fs::write(sandbox.path("file"), "kept").unwrap();
     sandbox.succeed(["cp", "file", "vol:/file"]);
     let service = Service::start(&sandbox);
-    // The move would copy the file over itself, and then remove it.
+    // Otherwise the move would copy the file over itself, and then remove it.
     sandbox.fail(1, &["same file"], ["mv", "vol:/file", "vol/service.sock:/file"]);
     assert_eq!(sandbox.succeed(["cat", "vol/service.sock:/file"]), "kept");
     sandbox.succeed(["ln", "vol:/file", "vol/service.sock:/second"]);

@@ -48,7 +48,7 @@ fn ends(child: &mut Child) -> Option<i32> {
     panic!("the server goes on");
 }
 
-/// A move would copy the file over itself, and then remove it.
+/// If both paths counted as two files, a move would copy the file over itself, and then remove it.
 #[test]
 fn regression_file_of_a_mount_does_not_replace_itself() {
     let Some(sandbox) = sandbox() else { return };
@@ -187,8 +187,8 @@ fn mount_tmpfs(place: &Path) {
     rustix::mount::mount("tmpfs", place, "tmpfs", MountFlags::empty(), None).unwrap();
 }
 
-/// Mounts a tmpfs, and returns its place and those of two directories in it. The kernel moves mounts only in
-/// a private file system.
+/// Mounts a tmpfs, and returns its place and those of two directories in it. The tmpfs is private, because
+/// the kernel moves no mount out of a shared one.
 fn stage(sandbox: &Sandbox) -> [PathBuf; 3] {
     let [stage, from, to] = ["stage", "stage/from", "stage/to"].map(|name| sandbox.path(name));
     fs::create_dir(&stage).unwrap();

@@ -358,8 +358,8 @@ impl<E: Engine> Requester<'_, E> {
     }
 }
 
-/// Returns a change with the time `to` in the place of `from`. For the present, a client sets the time of its
-/// Op.
+/// Returns a change with the time `to` in place of `from`. To set a time to the present, a client sets it to
+/// the time of its Op.
 fn moved(change: AttributeChange, from: Time, to: Time) -> AttributeChange {
     let moved = |set: Option<Time>| set.map(|time| if time == from { to } else { time });
     AttributeChange { accessed: moved(change.accessed), modified: moved(change.modified), ..change }

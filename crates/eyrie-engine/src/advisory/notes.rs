@@ -71,7 +71,7 @@ impl WaitNotes {
         ended.iter().for_each(|key| self.remove(key));
     }
 
-    /// Calls the signals of the callers that wait for locks on an object.
+    /// Raises the signals of the callers that wait for locks on an object.
     pub fn wake(&self, id: ObjectId) {
         let keys = self.of_object.get(&id).into_iter().flatten();
         let notes = keys.filter_map(|key| self.notes.get(key));

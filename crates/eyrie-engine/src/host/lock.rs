@@ -16,8 +16,8 @@
 //! The owner of a volume on a disk also locks the segment, by an exclusive lock of flock(2). A process that
 //! is killed may leave writes of its ring (io_uring) that the kernel is still making after the record lock
 //! has ended. Such a write could destroy a record or a page that the next owner has just written. The kernel
-//! keeps the descriptor of these writes open until the last of them has ended, and so the lock of the
-//! segment. The next owner waits for this lock before it reads the segment.
+//! keeps the descriptor of these writes open until the last of them has ended, so the lock of the segment
+//! lasts until then. The next owner waits for this lock before it reads the segment.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -162,7 +162,7 @@ impl HostLock {
         let found = fs::metadata(path).ok()?;
         let directory = HeldDirectory { device: found.dev(), inode: found.ino(), process: getpid() };
         let table = unpoisoned(HELD.lock());
-        // As in `acquire`, the table is checked before the file is opened.
+        // As in `acquire`, this function looks at the table before it opens the file.
         if let Some(held) = table.iter().find(|held| held.directory == directory) {
             return Some(in_use(&place, directory.process, held.sharing));
         }

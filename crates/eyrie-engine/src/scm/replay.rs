@@ -122,7 +122,8 @@ impl Scm {
         let space = self.volume.space();
         match error {
             Error::Fault(_) => true,
-            // If storage is left, no entry of a client that keeps the protocol needs more.
+            // If an extent of this size is free, the entries of a client that keeps the protocol find
+            // storage.
             Error::NoSpace => space.allocate(LARGEST_PIECE).map(|extent| space.release(extent)).is_err(),
             _ => false,
         }

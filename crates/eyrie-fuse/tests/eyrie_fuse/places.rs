@@ -11,8 +11,8 @@ use rustix::mount::MountPropagationFlags;
 use crate::short_writes::SmallTmpfs;
 use crate::{Fixture, fixture, unmount_idle};
 
-/// Returns a file system with two directories. The kernel moves mounts only in a private one. If this process
-/// may not mount here, prints a line that says so, and returns `None`.
+/// Returns a tmpfs with two directories. The tmpfs is private, because the kernel moves no mount out of a
+/// shared one. If this process may not mount here, prints a line that says so, and returns `None`.
 fn stage(fixture: &Fixture) -> Option<(SmallTmpfs, [PathBuf; 2])> {
     let Some(stage) = SmallTmpfs::new(fixture.place.path().join("stage")) else {
         eprintln!("NOT TESTED: this process may not mount a tmpfs");
@@ -24,7 +24,8 @@ fn stage(fixture: &Fixture) -> Option<(SmallTmpfs, [PathBuf; 2])> {
     Some((stage, places))
 }
 
-/// Mounts a volume at a place, changes the mount, and ends it in both ways. It is then mounted nowhere.
+/// Mounts a volume at a place, changes the mount, and ends it. Does this for both ways to end a mount, and
+/// checks that the volume is then mounted nowhere.
 fn end_after(change: impl Fn(&Path, &Path)) {
     let Some(fixture) = fixture() else { return };
     let Some((_stage, [from, to])) = stage(&fixture) else { return };

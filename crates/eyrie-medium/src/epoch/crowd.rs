@@ -2,8 +2,8 @@
 //!
 //! The crowd has a number, its *turn*, and two counts of pins: of those that began in even turns, and of
 //! those that began in odd turns. Turn *t* ends only when the count with the parity of *t - 1* is 0. So a pin
-//! that began in turn *t* has ended when the turn is *t + 2*. Each new pin ends the turn if it may, so the
-//! turns go on while pins overlap.
+//! that began in turn *t* has ended when the turn is *t + 2*. Each new pin ends the turn if possible, so
+//! turns end even while pins overlap.
 //!
 //! The turn and the counts are in the table of the process, so the clocks of other processes can compare
 //! them, too. A number of pins alone would not tell if the pins of an earlier epoch have ended.

@@ -1,7 +1,8 @@
 //! Eviction: clean pages leave memory when memory is short. The clock algorithm chooses pages that were not
 //! used lately. A *hand* moves over all pages in a circle. It skips pages that must stay in memory, and whole
-//! regions without a page in memory, because a volume may have a thousand times as many pages as memory. Of
-//! the other pages, it clears the flag `WARM` of those that are warm, and chooses those that are not.
+//! regions without a page in memory, because a volume may have a thousand times as many pages as fit in
+//! memory. Of the other pages, it clears the flag `WARM` of those that are warm, and chooses those that are
+//! not.
 //!
 //! An eviction first marks pages as leaving. It then waits for a grace period, in which every thread that may
 //! hold a pointer to such a page unpins. The eviction drops a page only if no thread has used the page

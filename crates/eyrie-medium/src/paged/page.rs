@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::rules::{SafetyRule, broken};
 use crate::shared::{SharedAccess, SharedMemory, announce_store};
 
-/// Number of pages of a region, a power of two. The pages of a region that are in memory are counted.
+/// Number of pages of a region: a power of two. The pager counts the pages of each region that are in memory.
 pub(super) const REGION: usize = 512;
 
 /// The page is in memory.

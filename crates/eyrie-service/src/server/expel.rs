@@ -16,10 +16,10 @@ use crate::session::Session;
 const STORAGE_WAIT: Duration = Duration::from_millis(50);
 /// Maximum time for which a request waits for storage, if the clock moves meanwhile.
 const LONGEST_STORAGE_WAIT: Duration = Duration::from_millis(100);
-/// Time after which a request that waits for an entry of a log gets an answer, even if no other client keeps
-/// storage from being reused: its client then repeats the call under another pin. A client repeats a call a
-/// thousand times, which must take longer than an entry waits. Tests under the scheduler do not depend on the
-/// time.
+/// Time between two answers to requests that wait for an entry of a log, if no client keeps storage from
+/// being reused, or if the requests have waited long enough for such a client. A client that gets such an
+/// answer repeats its call under another pin. It repeats a call at most a thousand times, which must take
+/// longer than an entry waits. Tests under the scheduler do not depend on the time.
 const ENTRY_PAUSE: Duration =
     if cfg!(feature = "shuttle") { Duration::ZERO } else { Duration::from_millis(2) };
 /// Time for which a pin may keep an overfull page cache from evicting pages, if its process requests no page
@@ -37,7 +37,7 @@ const OVERFULL_SLEEP: Duration = Duration::from_millis(100);
 pub(super) struct StuckClock(Option<(Epoch, Instant)>);
 
 impl StuckClock {
-    /// Returns the time for which the clock has stood still since the first call.
+    /// Returns the time for which the clock has stood still, counted from the first call with its epoch.
     fn stuck_for(&mut self, epoch: Epoch, now: Instant) -> Duration {
         match self.0 {
             Some((since_epoch, since)) if since_epoch == epoch => now.saturating_duration_since(since),
@@ -64,12 +64,14 @@ impl FullTime {
     }
 
     fn at(epoch: Epoch, now: Instant) -> FullTime {
-        // The attempt to get storage has tried to advance the clock. If the service does not run for a while
-        // now, its next look must find the clock stuck, and not answer with `ENOSPC`.
+        // The attempt to get storage has tried to advance the clock, so the clock may stand still from now
+        // on. Even if the service does not run for a while, its next look then expels clients, and does not
+        // answer with `ENOSPC`.
         FullTime { since: now, clock: StuckClock(Some((epoch, now))), answered: now }
     }
 
-    /// True if requests must wait for entries on. Once in each [`ENTRY_PAUSE`] returns false.
+    /// True if requests must still wait for entries. Once in each [`ENTRY_PAUSE`] returns false, so that they
+    /// get answers.
     fn must_wait_for_entries(&mut self, now: Instant) -> bool {
         let waits = now.saturating_duration_since(self.answered) < ENTRY_PAUSE;
         if !waits {
@@ -80,11 +82,11 @@ impl FullTime {
 }
 
 impl Service {
-    /// Tells if requests that find no storage must wait: while a client keeps storage from being reused. If
-    /// the clock of grace periods has stood still for [`STORAGE_WAIT`], expels such clients, so that their
-    /// storage becomes free. If it moves, their pins are short, and a request waits for at most
-    /// [`LONGEST_STORAGE_WAIT`]. Requests that do not wait are answered, with `ENOSPC` if they still find no
-    /// storage.
+    /// Returns the requests that must wait. A request that finds no storage waits while a client keeps
+    /// storage from being reused. If the clock of grace periods has stood still for [`STORAGE_WAIT`], this
+    /// function expels such clients, so that their storage becomes free. If the clock moves, the pins of
+    /// these clients are short, and a request waits for at most [`LONGEST_STORAGE_WAIT`]. Requests that do
+    /// not wait are answered, with `ENOSPC` if they still find no storage.
     ///
     /// Does not expel a process whose own request waits for storage, because only this service can end that
     /// wait. Expels a process whose own logged change waits, because the client does not wait for it.

@@ -1,4 +1,4 @@
-//! A path that a client has cached, while another thread of the client joins the next service.
+//! A test of a cached path of a client, while another thread of the client joins the next service.
 
 use std::cell::RefCell;
 use std::rc::Rc;

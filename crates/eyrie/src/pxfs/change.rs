@@ -37,9 +37,9 @@ impl<E: Engine> AsUser<'_, E> {
         self.set_attributes(id, AttributeChange { flags: Some(flags), ..AttributeChange::default() })
     }
 
-    /// Returns the stamp of a change that also sets these times. If a change sets a time to its own stamp, a
-    /// service sets the present of the service. So a client takes another stamp if the caller has named this
-    /// very time. (A service keeps no stamp of a client that is near the present.)
+    /// Returns the stamp of a change that also sets these times. If a change of a client sets a time to its
+    /// own stamp, the service sets this time to its present. So a client takes another stamp if the caller
+    /// has named this very time. The service replaces a stamp that is near the present anyway.
     pub(super) fn now_beside(&self, id: ObjectId, (accessed, modified): (SetTime, SetTime)) -> Time {
         let now = self.now([id]);
         let is_named = [accessed, modified].contains(&SetTime::To(now));

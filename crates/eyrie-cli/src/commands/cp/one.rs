@@ -61,8 +61,8 @@ pub(in crate::commands) fn copy_one(from: &Endpoint, to: &Endpoint, copying: Cop
     report(from, &tally)
 }
 
-/// Returns true if the file with the attributes `there` stays. As with GNU cp, a directory stays without an
-/// error, too, if the source is no directory.
+/// Returns true if the file with the attributes `there` stays, without an error. As with GNU cp, this file
+/// may also be a directory, but the source may not.
 fn keeps(existing: Existing, stat: &Stat, there: &Stat) -> bool {
     match existing {
         _ if stat.is_dir() => false,

@@ -1,8 +1,8 @@
 //! Replay: reads the records of a journal, and writes their lines to the places of their pages. On a volume
 //! with checksums, a replay also writes the checksums of the listed pages to the checksum pages.
 //!
-//! A replay reads and writes pages in batches. One call reads, or writes, all pages of a batch that are
-//! neighbours on the disk.
+//! A replay reads and writes pages in batches. One call reads all pages of a batch that are neighbours on the
+//! disk, and one call writes all pages of a batch.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;

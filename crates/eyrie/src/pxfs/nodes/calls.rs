@@ -237,7 +237,8 @@ impl<E: Engine> Nodes<E> {
     ) -> Result<Node> {
         let mut is_set = false;
         self.call(who, "setattr", [id], |user| {
-            // If the session ends before the read below, another program may have changed the object since.
+            // The call runs again if the session ends before the read below. Another program may have changed
+            // the object since, so the change is made only once.
             if !is_set {
                 user.set_all(id, handle, change)?;
             }
