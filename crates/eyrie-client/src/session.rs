@@ -26,7 +26,7 @@ use crate::log::ChangeLog;
 use crate::packet;
 use crate::protocol::{
     Hello, LIST_SESSIONS, MAGIC, MEMORY_BYTES, MOST_SESSIONS, OPEN_SESSION, SentSession, VERSION, Welcome,
-    hash_of_groups,
+    hash_of_groups, io_fault,
 };
 
 /// Length of an array that is indexed by the number of a kind. Index 0 is unused.
@@ -99,11 +99,6 @@ pub struct Greeting {
     pub board: File,
     /// The flags of the pages, if the segment is the page cache of a volume on a disk.
     pub flags: Option<File>,
-}
-
-/// Returns the fault of a failed call to the host.
-pub fn io_fault(what: &str, source: io::Error) -> Error {
-    Error::Fault(Fault::Io { what: what.to_owned(), source })
 }
 
 /// Returns the error of an exchange of packets with the service.
