@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use eyrie_client::protocol::{
     ANSWER_AT, DOORBELL, LANES, LaneAnswer, LaneRequest, OUTCOME_MADE, OUTCOME_NOT_MADE, OUTCOME_UNKNOWN,
-    REQUEST_AT, ServiceCall, data_of, head_of, request_number, send_error, state,
+    REQUEST_AT, ServiceCall, data_of, head_of, request_number, state,
 };
-use eyrie_client::sent::{SentAttributes, SentQuota, account_of, sent_space};
-use eyrie_engine::access::{AccessRules, Credentials, Requester, may_exceed_limits, sees_quota};
+use eyrie_client::sent::{SentAttributes, sent_space};
+use eyrie_engine::access::{AccessRules, Credentials, Requester, may_exceed_limits};
 use eyrie_engine::board::SessionKey;
 use eyrie_engine::op::encode::{decode, decode_unsummed};
 use eyrie_engine::scm::{RequestOutcome, Scm};
@@ -19,6 +19,7 @@ use eyrie_medium::rules::{SafetyRule, broken};
 use eyrie_medium::sync::lock;
 use zerocopy::{FromZeros, IntoBytes};
 
+use self::answers::{Done, answer_of, quotas};
 use self::needs::{
     has_one_object, has_room_for_ids, may_find_storage, may_set_feature, needs_applied_log, reads_volume,
     storage_of,
@@ -28,6 +29,7 @@ use crate::locks::LockClient;
 use crate::logs::{Logs, Readiness, RequestLane, RequestedObjects};
 use crate::session::{Joined, Session};
 
+mod answers;
 mod needs;
 
 /// Maximum number of reserved ids of one session. A batch of keys needs an id for each value that it puts.
@@ -37,26 +39,8 @@ const MOST_RESERVED: usize = 1 << 16;
 const MOST_UNAPPLIED: usize = 4096;
 /// Maximum number of ids in one answer.
 const MOST_IDS: u64 = 512;
-/// Maximum number of accounts in one answer.
-const MOST_ACCOUNTS: usize = 1024;
 /// Largest buffer for requests, in bytes, that the service keeps for the next request.
 const KEPT_BYTES: usize = 1 << 20;
-
-/// The values of an answer.
-#[derive(Default)]
-struct Done {
-    number: u64,
-    second_number: u64,
-    data: Vec<u8>,
-    /// True if the request gets its answer later.
-    waits: bool,
-}
-
-impl Done {
-    fn words(words: &[u64]) -> Done {
-        Done { data: words.iter().flat_map(|word| word.to_le_bytes()).collect(), ..Done::default() }
-    }
-}
 
 /// Answers requests.
 pub struct Requests {
@@ -446,35 +430,6 @@ impl Requests {
         };
         Ok(Done { number, second_number: applied.created.into(), ..Done::default() })
     }
-}
-
-/// Returns the answer with the result of a request, and its data. `None` if the request gets its answer
-/// later.
-fn answer_of(done: Result<Done>) -> Option<(LaneAnswer, Vec<u8>)> {
-    match done {
-        Ok(Done { waits: true, .. }) => None,
-        Ok(Done { number, second_number, data, .. }) => {
-            Some((LaneAnswer { error: 0, data_bytes: 0, number, second_number }, data))
-        }
-        Err(error) => {
-            let (error, number, text) = send_error(&error);
-            Some((LaneAnswer { error, data_bytes: 0, number, second_number: 0 }, text.into_bytes()))
-        }
-    }
-}
-
-/// Returns some of the accounts that a user may see, from the number of the request on, and the number of all
-/// accounts that the user may see. If the request names an account, returns only this one.
-fn quotas(engine: &Scm, who: &Credentials, request: &LaneRequest) -> Result<Done> {
-    let reports = match account_of(request.id) {
-        Some(id) => engine.quota(id)?.map(|report| vec![report]),
-        None => engine.quotas()?,
-    };
-    let Some(reports) = reports else { return Ok(Done::default()) };
-    let seen: Vec<_> = reports.iter().filter(|report| sees_quota(who, report.id)).collect();
-    let sent = seen.iter().skip(request.number as usize).take(MOST_ACCOUNTS);
-    let data = sent.flat_map(|report| SentQuota::of(report).as_bytes().to_vec()).collect();
-    Ok(Done { number: 1, second_number: seen.len() as u64, data, waits: false })
 }
 
 fn reserve(engine: &Scm, joined: &Joined, request: &LaneRequest) -> Result<Done> {
