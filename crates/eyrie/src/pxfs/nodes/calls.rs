@@ -5,7 +5,6 @@ use std::ops::Range;
 use eyrie_engine::access::{self, Credentials};
 use eyrie_engine::{Content, Engine, FallocateMode, Kind, ObjectId, RenameMode, XattrMode};
 
-use super::super::clone::check_files;
 use super::super::open::MadeFile;
 use super::super::path::{PathWalk, check_path};
 use super::super::xattr::{check_name, check_value};
@@ -284,53 +283,6 @@ impl<E: Engine> Nodes<E> {
             let length = range.end.saturating_sub(range.start);
             user.fallocate_object(id, mode, range.start, length)
         })
-    }
-
-    /// Copies bytes from one file to another, or within one file if the ranges do not overlap. Returns the
-    /// number of bytes, which is smaller than `length` if the first file ends earlier. The files share pages
-    /// as after [`Posix::copy_file_range`]. All other bytes are copied in steps of at most 1 MiB. If a later
-    /// step fails, the call returns the number of bytes that it has copied. The caller must have checked the
-    /// rights.
-    ///
-    /// ```
-    /// # use eyrie::*; fn f(nodes: &VolumeNodes, who: &Credentials, egg: ObjectId) -> Result<()> {
-    /// let copied = nodes.copy(who, (egg, 0), (egg, 1 << 20), 4096)?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Posix::copy_file_range`], but no `EBADF`. `EPERM` for an immutable file, and for an append-only
-    /// file unless the bytes begin at its end. After an error nothing is copied.
-    pub fn copy(
-        &self,
-        who: &Credentials,
-        (from, from_offset): (ObjectId, u64),
-        (to, to_offset): (ObjectId, u64),
-        length: u64,
-    ) -> Result<u64> {
-        // A copy within one file may move the end of the file, so the end is read first.
-        let size = self.call(who, "copy_file_range", [from], |user| Ok(user.engine().attributes(from)?.size));
-        let end = length.min(size?.saturating_sub(from_offset));
-        // The first step checks the whole range, even if it has no bytes.
-        let (mut copied, mut left) = (0, length);
-        loop {
-            let (source, target) = ((from, from_offset + copied), (to, to_offset + copied));
-            let step = |user: AsUser<'_, E>| {
-                check_files([from, to])?;
-                user.copy_node(source, target, left)
-            };
-            match self.call(who, "copy_file_range", [from, to], step) {
-                Ok(0) => break,
-                Ok(more) => copied += more,
-                Err(_) if copied > 0 => break,
-                Err(error) => return Err(error),
-            }
-            if copied >= end {
-                break;
-            }
-            left = end - copied;
-        }
-        Ok(copied)
     }
 
     /// Returns the next offset of data or of a hole, from `offset` on.
