@@ -347,10 +347,14 @@ fn regression_file_is_not_copied_over_itself() {
 fn regression_link_does_not_replace_its_target() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("file"), "kept").unwrap();
+    fs::hard_link(sandbox.path("file"), sandbox.path("second")).unwrap();
     symlink("file", sandbox.path("link")).unwrap();
     sandbox.succeed(["import", ".", "vol:/all"]);
     for base in ["vol:/all/", "./"] {
-        let [link, file] = ["link", "file"].map(|name| format!("{base}{name}"));
+        let [link, file, second] = ["link", "file", "second"].map(|name| format!("{base}{name}"));
+        sandbox.fail(1, &[&link, "is a link to"], ["mv", &link, &file]);
+        // It may replace another name of the file.
+        sandbox.succeed(["cp", &link, &second]);
         sandbox.fail(1, &[&link, "is a link to"], ["cp", &link, &file]);
         sandbox.fail(1, &[&link, "is a link to"], ["mv", &link, &file]);
         sandbox.succeed(["diff", "vol:/all/file", &file]);
