@@ -160,9 +160,14 @@ impl Endpoint {
 
     /// Returns the attributes of the path itself, which may be a symbolic link.
     pub fn lstat(&self) -> eyrie::Result<Stat> {
+        self.lstat_at(&self.path)
+    }
+
+    /// Returns the attributes of a path of this file system, which may be a symbolic link.
+    pub fn lstat_at(&self, path: &Path) -> eyrie::Result<Stat> {
         match &*self.file_system {
-            FileSystem::Host(host) => host.stat(Target::NoFollow((&self.path).into())),
-            FileSystem::Volume(_, files) => files.stat(Target::NoFollow((&self.path).into())),
+            FileSystem::Host(host) => host.stat(Target::NoFollow(path.into())),
+            FileSystem::Volume(_, files) => files.stat(Target::NoFollow(path.into())),
         }
     }
 
