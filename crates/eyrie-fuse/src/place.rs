@@ -30,7 +30,7 @@ impl MountPlace {
 
     /// Returns the paths at which the file system is mounted now and visible, the latest mount first. After a
     /// lazy unmount, another file system may be mounted at the first path. `mount --move` and `mount --bind`
-    /// give the file system other paths. The caller knows that the connection has not ended.
+    /// give the file system other paths. The caller knows that the connection has not ended long ago.
     pub(crate) fn now(&self) -> Vec<PathBuf> {
         let device = (0, self.connection);
         match std::fs::read(TABLE) {

@@ -246,7 +246,12 @@ impl Mount {
             if paths.is_empty() {
                 return Err(self.refused("unmount", rustix::io::Errno::INVAL.into()));
             }
-            paths.iter().try_for_each(|path| unmount(path, false))?;
+            for path in paths {
+                // If places share their mounts, the kernel unmounts several of them at once.
+                if self.place.now().contains(&path) {
+                    unmount(&path, false)?;
+                }
+            }
         }
         self.end()
     }
@@ -396,7 +401,8 @@ impl Unmounter {
     pub fn end(&self) {
         let paths = if self.is_connected() { self.place.now() } else { Vec::new() };
         for path in paths {
-            if unmount(&path, false).is_err() {
+            // If places share their mounts, the kernel unmounts several of them at once.
+            if self.place.now().contains(&path) && unmount(&path, false).is_err() {
                 // The kernel would keep the connection until the last user closes its files. A forced unmount
                 // by root ends the connection, even though the mount stays.
                 let _ = rustix::mount::unmount(&path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
