@@ -238,8 +238,9 @@ impl Mount {
     /// ```
     ///
     /// # Errors
-    /// As [`unmount`]. The mount then stays until this value is dropped. If the unmount succeeds, but the
-    /// session ended with an error, this call returns the error of the session.
+    /// As [`unmount`]. The mount then stays until this value is dropped, but some of its places may already
+    /// be unmounted. If the unmount succeeds, but the session ended with an error, this call returns the
+    /// error of the session.
     pub fn unmount(&mut self) -> Result<()> {
         if self.is_running() && is_connected(&self.device) {
             let paths = self.place.now();
