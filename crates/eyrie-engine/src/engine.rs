@@ -437,8 +437,9 @@ pub trait Engine: Send + Sync {
         Ok(None)
     }
 
-    /// Returns the usage and the limits of one account. `None` if the volume has no quotas; an engine may also
-    /// return it for an account without usage and limits. [`Scm`](crate::scm::Scm) looks at no other account.
+    /// Returns the usage and the limits of one account. `None` if the volume has no quotas; an engine may
+    /// also return it for an account without usage and limits. [`Scm`](crate::scm::Scm) looks at no other
+    /// account.
     ///
     /// # Errors
     /// `Fault`.

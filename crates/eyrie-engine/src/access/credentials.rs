@@ -88,8 +88,8 @@ impl Credentials {
     /// 0 has all capabilities, and other users have none.
     pub fn new(uid: u32, gid: u32, groups: &[u32]) -> Credentials {
         let capabilities = if uid == 0 { Capabilities::all() } else { Capabilities::empty() };
-        // A user may be in tens of thousands of groups, and an ACL may have thousands of entries of groups. So
-        // the groups are sorted for `in_group`.
+        // A user may be in tens of thousands of groups, and an ACL may have thousands of entries of groups.
+        // So the groups are sorted for `in_group`.
         let mut groups: Arc<[u32]> = groups.into();
         Arc::make_mut(&mut groups).sort_unstable();
         let permitted = capabilities;

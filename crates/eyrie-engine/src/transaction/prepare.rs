@@ -28,7 +28,8 @@ impl LineChange {
     }
 }
 
-/// A moment in the preparation of a transaction: the numbers of extents that were allocated and retired before.
+/// A moment in the preparation of a transaction: the numbers of extents that were allocated and retired
+/// before.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct StorageMark {
     allocated: usize,

@@ -170,8 +170,8 @@ fn link_beside_the_last_close_keeps_or_refuses() {
     assert_clean(&engine);
 }
 
-/// A counter counts the opens of several objects. While one of them is open, none of the orphans among them is
-/// freed.
+/// A counter counts the opens of several objects. While one of them is open, none of the orphans among them
+/// is freed.
 #[test]
 fn orphan_may_wait_for_the_close_of_another_file() {
     let medium = Medium::memory(64 << 20).expect("memory");
