@@ -159,9 +159,14 @@ impl Endpoint {
 
     /// Returns the attributes of the path itself, which may be a symbolic link.
     pub fn lstat(&self) -> eyrie::Result<Stat> {
+        self.lstat_at(&self.path)
+    }
+
+    /// Returns the attributes of a path of this file system, which may be a symbolic link.
+    pub fn lstat_at(&self, path: &Path) -> eyrie::Result<Stat> {
         match &*self.file_system {
-            FileSystem::Host(host) => host.stat(Target::NoFollow((&self.path).into())),
-            FileSystem::Volume(_, files) => files.stat(Target::NoFollow((&self.path).into())),
+            FileSystem::Host(host) => host.stat(Target::NoFollow(path.into())),
+            FileSystem::Volume(_, files) => files.stat(Target::NoFollow(path.into())),
         }
     }
 
@@ -186,13 +191,22 @@ impl Endpoint {
 
     /// Returns true if this path, which has the attributes `stat`, is a symbolic link that leads to `to`,
     /// which is no link and has the attributes `there`. If this link replaced `to`, it would lead to itself,
-    /// and the file would be lost.
+    /// and the file would be lost. As with GNU mv, the link may replace another name of the file.
     pub fn is_link_to(&self, stat: &Stat, to: &Endpoint, there: &Stat) -> bool {
         let is_there = |led: Stat| (led.file_system, led.inode) == (there.file_system, there.inode);
         self.shares_file_system(to)
             && stat.is_symlink()
             && !there.is_symlink()
             && self.stat().is_ok_and(is_there)
+            && (there.links == 1 || self.canonicalize().ok() == to.canonicalize().ok())
+    }
+
+    /// Returns the absolute path without symbolic links.
+    fn canonicalize(&self) -> eyrie::Result<PathBuf> {
+        match &*self.file_system {
+            FileSystem::Host(host) => host.canonicalize(&self.path),
+            FileSystem::Volume(_, files) => files.canonicalize(&self.path),
+        }
     }
 
     /// Returns true if both paths lead to one entry of one directory, and false if they lead to two entries.

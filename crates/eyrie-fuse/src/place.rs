@@ -30,18 +30,23 @@ impl MountPlace {
 
     /// Returns the paths at which the file system is mounted now and visible, the latest mount first. After a
     /// lazy unmount, another file system may be mounted at the first path. `mount --move` and `mount --bind`
-    /// give the file system other paths. The caller knows that the connection has not ended.
+    /// give the file system other paths. The caller knows that the connection has not ended long ago.
     pub(crate) fn now(&self) -> Vec<PathBuf> {
         let device = (0, self.connection);
-        match std::fs::read(TABLE) {
-            Ok(table) if self.connection != 0 => {
-                let own = MountLine::all(&table).rev().filter(|line| line.device == device);
-                let points = own.map(|line| line.point);
-                // Another file system may hide this one.
-                points.filter(|point| device_at(point).is_none_or(|found| found == device)).collect()
-            }
-            _ => vec![self.path.clone()],
+        if self.connection == 0 {
+            return vec![self.path.clone()];
         }
+        let mut points: Vec<PathBuf> = match std::fs::read(TABLE) {
+            Ok(table) => {
+                let own = MountLine::all(&table).rev().filter(|line| line.device == device);
+                own.map(|line| line.point).collect()
+            }
+            // This process may not see `/proc`.
+            Err(_) => vec![self.path.clone()],
+        };
+        // Another file system may hide this one.
+        points.retain(|point| device_at(point).is_none_or(|found| found == device));
+        points
     }
 
     /// Returns the file of the kernel that ends the connection.

@@ -238,15 +238,21 @@ impl Mount {
     /// ```
     ///
     /// # Errors
-    /// As [`unmount`]. The mount then stays until this value is dropped. If the unmount succeeds, but the
-    /// session ended with an error, this call returns the error of the session.
+    /// As [`unmount`]. The mount then stays until this value is dropped, but some of its places may already
+    /// be unmounted. If the unmount succeeds, but the session ended with an error, this call returns the
+    /// error of the session.
     pub fn unmount(&mut self) -> Result<()> {
         if self.is_running() && is_connected(&self.device) {
             let paths = self.place.now();
             if paths.is_empty() {
                 return Err(self.refused("unmount", rustix::io::Errno::INVAL.into()));
             }
-            paths.iter().try_for_each(|path| unmount(path, false))?;
+            for path in paths {
+                // If places share their mounts, the kernel unmounts several of them at once.
+                if self.place.now().contains(&path) {
+                    unmount(&path, false)?;
+                }
+            }
         }
         self.end()
     }
@@ -396,7 +402,8 @@ impl Unmounter {
     pub fn end(&self) {
         let paths = if self.is_connected() { self.place.now() } else { Vec::new() };
         for path in paths {
-            if unmount(&path, false).is_err() {
+            // If places share their mounts, the kernel unmounts several of them at once.
+            if self.place.now().contains(&path) && unmount(&path, false).is_err() {
                 // The kernel would keep the connection until the last user closes its files. A forced unmount
                 // by root ends the connection, even though the mount stays.
                 let _ = rustix::mount::unmount(&path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);

@@ -95,7 +95,9 @@ fn rename(from: &Endpoint, to: &Endpoint, no_clobber: bool) -> Result<bool> {
             }
             // A rename between two names of one file would do nothing, and leave both.
             if source.links > 1 && !source.is_dir() {
-                return from.unlink(&from.path).doing("move", place()).map(|()| true);
+                from.unlink(&from.path).doing("move", place())?;
+                to.note_made();
+                return Ok(true);
             }
         }
         if from.is_link_to(&source, to, &there) {

@@ -308,6 +308,25 @@ fn regression_move_to_another_name_of_a_file_removes_the_first_name() {
 }
 
 #[test]
+fn regression_second_source_does_not_replace_a_moved_hard_link() {
+    let sandbox = Sandbox::with_volume("64M");
+    for dir in ["a", "b", "to"] {
+        fs::create_dir(sandbox.path(dir)).unwrap();
+    }
+    fs::write(sandbox.path("a/x"), "of a").unwrap();
+    fs::hard_link(sandbox.path("a/x"), sandbox.path("to/x")).unwrap();
+    fs::write(sandbox.path("b/x"), "of b").unwrap();
+    sandbox.succeed(["import", ".", "vol:/all"]);
+    for base in ["vol:/all/", "./"] {
+        let [first, second, to] = ["a/x", "b/x", "to"].map(|name| format!("{base}{name}"));
+        sandbox.fail(1, &["to/x", "earlier source"], ["mv", &first, &second, &to]);
+    }
+    assert_eq!(sandbox.succeed(["cat", "vol:/all/to/x", "vol:/all/b/x"]), "of aof b");
+    assert_eq!(fs::read(sandbox.path("to/x")).unwrap(), b"of a");
+    assert!(!sandbox.path("a/x").exists() && sandbox.path("b/x").exists());
+}
+
+#[test]
 fn regression_file_is_not_copied_over_itself() {
     let sandbox = Sandbox::with_volume("64M");
     fs::create_dir(sandbox.path("dir")).unwrap();
@@ -328,10 +347,14 @@ fn regression_file_is_not_copied_over_itself() {
 fn regression_link_does_not_replace_its_target() {
     let sandbox = Sandbox::with_volume("64M");
     fs::write(sandbox.path("file"), "kept").unwrap();
+    fs::hard_link(sandbox.path("file"), sandbox.path("second")).unwrap();
     symlink("file", sandbox.path("link")).unwrap();
     sandbox.succeed(["import", ".", "vol:/all"]);
     for base in ["vol:/all/", "./"] {
-        let [link, file] = ["link", "file"].map(|name| format!("{base}{name}"));
+        let [link, file, second] = ["link", "file", "second"].map(|name| format!("{base}{name}"));
+        sandbox.fail(1, &[&link, "is a link to"], ["mv", &link, &file]);
+        // It may replace another name of the file.
+        sandbox.succeed(["cp", &link, &second]);
         sandbox.fail(1, &[&link, "is a link to"], ["cp", &link, &file]);
         sandbox.fail(1, &[&link, "is a link to"], ["mv", &link, &file]);
         sandbox.succeed(["diff", "vol:/all/file", &file]);

@@ -61,10 +61,28 @@ fn regression_file_of_a_mount_does_not_replace_itself() {
         sandbox.fail(1, &[from, "same file"], ["mv", from, to]);
         sandbox.fail(1, &[from, "same file"], ["cp", from, to]);
     }
-    sandbox.fail(1, &["mnt/nest", "same directory"], ["cp", "-r", "mnt/nest", "vol:/"]);
+    sandbox.fail(1, &["mnt/nest/egg", "same file"], ["cp", "-r", "mnt/nest", "vol:/"]);
+    assert_eq!(sandbox.succeed(["ls", "-a", "vol:/nest"]), "egg\n");
     assert_eq!(sandbox.succeed(["cat", "vol:/nest/egg"]), "blue");
     sandbox.succeed(["umount", "mnt"]);
     service.stop();
+}
+
+/// The files of the two volumes have the same inode numbers and times.
+#[test]
+fn regression_files_of_a_mounted_copy_replace_those_of_the_volume() {
+    let Some(sandbox) = sandbox() else { return };
+    fs::write(sandbox.path("egg"), "blue").unwrap();
+    sandbox.succeed(["mkdir", "vol:/nest"]);
+    sandbox.succeed(["cp", "egg", "vol:/nest/egg"]);
+    let copied = Command::new("cp").arg("-r").args([sandbox.path("vol"), sandbox.path("copy")]).status();
+    assert!(copied.unwrap().success());
+    sandbox.succeed(["mount", "copy", "mnt"]);
+    sandbox.succeed(["cp", "mnt/nest/egg", "vol:/nest/egg"]);
+    sandbox.succeed(["cp", "-r", "mnt/nest", "vol:/"]);
+    sandbox.succeed(["mv", "mnt/nest/egg", "vol:/nest"]);
+    assert_eq!(sandbox.succeed(["cat", "vol:/nest/egg"]), "blue");
+    sandbox.succeed(["umount", "mnt"]);
 }
 
 #[test]

@@ -81,10 +81,12 @@ impl Scm {
                 header.change(transaction, &hot, &HotChange::root(&hot, root));
                 Ok(())
             };
-            if !collection::make_room_for_many(&self.volume, hot.root, entries, publish)? {
+            let grown = collection::make_room_for_many(&self.volume, hot.root, entries, publish)?;
+            // The root may be new even if the volume had no space for a further bucket.
+            parent.hot = header.hot(self.medium())?;
+            if !grown {
                 return Ok(());
             }
-            parent.hot = header.hot(self.medium())?;
         }
     }
 

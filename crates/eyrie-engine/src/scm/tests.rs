@@ -7,6 +7,7 @@ mod many_pointers;
 mod quotas;
 mod unnamed;
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -320,15 +321,10 @@ fn regression_batch_replaces_many_values() {
     assert!(engine.check().expect("sound").is_clean());
 }
 
-/// The pages are empty before the batch, so no page is crowded. Without growth, all entries would go into one
-/// chain of pages, which has a maximum length.
-#[test]
-fn large_batch_makes_short_chains() {
-    const KEYS: usize = 10_000;
-    let medium = Medium::memory(64 << 20).expect("memory");
-    let engine = Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume");
+/// Puts empty values of these keys into the root by one batch, and looks up all of them.
+fn put_keys(engine: &Scm, keys: Range<usize>) {
     let dir = engine.root();
-    let names: Vec<String> = (0..KEYS).map(|key| key.to_string()).collect();
+    let names: Vec<String> = keys.map(|key| key.to_string()).collect();
     let ids: Vec<_> = names.iter().map(|_| engine.reserve(Kind::File).expect("room")).collect();
     let puts = ids.iter().zip(&names).map(|(&id, name)| Op::Put {
         dir,
@@ -343,10 +339,38 @@ fn large_batch_makes_short_chains() {
     for (&id, name) in ids.iter().zip(&names) {
         assert_eq!(engine.lookup(dir, name.as_bytes()).expect("sound"), Some(id));
     }
-    let buckets = Collection::new(&engine.volume, hot(&engine, dir).root).buckets().expect("sound");
+}
+
+/// Returns the number of buckets of the root.
+fn buckets(engine: &Scm) -> u64 {
+    Collection::new(&engine.volume, hot(engine, engine.root()).root).buckets().expect("sound")
+}
+
+/// The pages are empty before the batch, so no page is crowded. Without growth, all entries would go into one
+/// chain of pages, which has a maximum length.
+#[test]
+fn large_batch_makes_short_chains() {
+    let medium = Medium::memory(64 << 20).expect("memory");
+    let engine = Scm::create_on(medium, &options(), OWNER, BORN).expect("a new volume");
+    put_keys(&engine, 0..10_000);
+    let buckets = buckets(&engine);
     VISITS.set(0);
-    engine.list(dir, 0, &mut |_| true).expect("sound");
+    engine.list(engine.root(), 0, &mut |_| true).expect("sound");
     assert!(VISITS.get() <= 4 * buckets as usize, "{} pages in {buckets} buckets", VISITS.get());
+    assert_eq!(findings(&engine), [""; 0]);
+}
+
+/// The table of the directory becomes larger for the ninth bucket, and then the segment of this bucket is
+/// refused. The batch goes on with the larger table.
+#[test]
+fn batch_without_room_for_a_bucket_uses_the_new_table() {
+    let engine = engine();
+    let table_bytes = || hot(&engine, engine.root()).root.extent().expect("sound").bytes();
+    put_keys(&engine, 0..448);
+    assert_eq!((buckets(&engine), table_bytes()), (8, FIRST_TABLE_BYTES));
+    engine.volume.space().promise(u64::MAX);
+    put_keys(&engine, 448..1000);
+    assert!(buckets(&engine) == 8 && table_bytes() > FIRST_TABLE_BYTES);
     assert_eq!(findings(&engine), [""; 0]);
 }
 

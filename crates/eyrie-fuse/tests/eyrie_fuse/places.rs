@@ -59,6 +59,27 @@ fn bind_mounts_are_unmounted_with_their_mount() {
 }
 
 #[test]
+fn mounts_that_the_kernel_unmounts_together_are_no_error() {
+    let Some(fixture) = fixture() else { return };
+    let Some((_stage, [from, to])) = stage(&fixture) else { return };
+    rustix::mount::mount_bind(&from, &from).unwrap();
+    rustix::mount::mount_change(&from, MountPropagationFlags::SHARED).unwrap();
+    rustix::mount::mount_bind(&from, &to).unwrap();
+    let places = [from, to].map(|place| place.join("nest"));
+    fs::create_dir(&places[0]).unwrap();
+    fixture.files.write("/egg", "blue").unwrap();
+    let mut mount = eyrie_fuse::mount(&fixture.volume, &places[0], &MountOptions::default()).unwrap();
+    for place in &places {
+        // This check opens nothing, so the unmount below is not refused.
+        assert!(place.join("egg").exists(), "{}", place.display());
+    }
+    mount.unmount().unwrap();
+    for place in &places {
+        assert_eq!(fs::read_dir(place).unwrap().count(), 0, "{}", place.display());
+    }
+}
+
+#[test]
 fn source_of_a_mount_is_the_real_path_of_the_volume() {
     let Some(fixture) = fixture() else { return };
     let name = "a,b\\c d";

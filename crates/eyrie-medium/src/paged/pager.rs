@@ -58,8 +58,8 @@ pub(crate) struct Pager {
     pub(super) drain: Mutex<DrainState>,
     pub(super) resident: AtomicUsize,
     /// Number of pages in memory in each region of [`REGION`] pages. The eviction skips regions without any
-    /// such page. A count may be wrong for a moment, because a thread first marks a page as resident, and
-    /// counts it later.
+    /// such page. A count may be wrong for a moment, because a thread marks a page as resident and counts it
+    /// in two steps.
     pub(super) regions: Box<[AtomicU32]>,
     /// Number of pages whose memory came with a huge page for an allocation, and that were not allocated
     /// since. The number is an estimate: an allocation of any page that was not in memory lowers it by one.

@@ -109,16 +109,7 @@ fn merge(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<()> {
 
 fn is_same_file(from: &Endpoint, stat: &Stat, to: &Endpoint) -> Result<bool> {
     let there = to.lstat().doing("copy to", to.shown())?;
-    Ok(from.shares_file_system(to) && (there.file_system, there.inode) == (stat.file_system, stat.inode)
-        || is_seen_twice(from, stat, to, &there))
-}
-
-/// Returns true if one end is on the host and the other in a volume, and both are one file, because the
-/// volume is served and mounted. No copy keeps the inode number and the time of change, so two files do not
-/// have the same ones.
-fn is_seen_twice(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) -> bool {
-    let identity = |stat: &Stat| (stat.inode, stat.kind, stat.size, stat.changed);
-    from.is_on_host() != to.is_on_host() && identity(stat) == identity(there)
+    Ok(from.shares_file_system(to) && (there.file_system, there.inode) == (stat.file_system, stat.inode))
 }
 
 /// Fails if the directory `from`, which has the attributes `stat`, must not be copied to `to`.
@@ -158,9 +149,7 @@ fn check_replacement(from: &Endpoint, stat: &Stat, to: &Endpoint, there: &Stat) 
         };
         return Err(Failure::new("cannot copy to", to.shown(), why));
     }
-    if is_seen_twice(from, stat, to, there)
-        || is_same_file(from, stat, to)? && from.is_same_name(to).doing("copy", from.shown())?
-    {
+    if is_same_file(from, stat, to)? && from.is_same_name(to).doing("copy", from.shown())? {
         return Err(Failure::new("cannot copy", from.shown(), "this is the same file"));
     }
     if from.is_link_to(stat, to, there) {
@@ -204,8 +193,22 @@ fn replace(from: &Endpoint, to: &Endpoint, copying: Copying) -> Result<Tally> {
 fn copy_and_rename(from: &Endpoint, to: &Endpoint, temporary: &Path, copying: Copying) -> Result<Tally> {
     let tally = copy(from, to, temporary, copying.reflink, copying.verbose)?;
     if tally.failed() == 0 {
+        if is_seen_twice(from, to, temporary) {
+            return Err(Failure::new("cannot copy", from.shown(), "this is the same file"));
+        }
         to.rename(temporary, &to.path, RenameMode::Replace).doing("replace", to.shown())?;
         to.note_made();
     }
     Ok(tally)
+}
+
+/// Returns true if `from` and `to` are one name of one file, and one end reaches it through a mount of the
+/// served volume. A move would copy the file over itself, and then remove it. Inode numbers and times cannot
+/// show this, because a copy of a whole volume has the same ones. But the new file `temporary`, which is
+/// beside `to`, is also beside `from` only if both ends are in one directory.
+fn is_seen_twice(from: &Endpoint, to: &Endpoint, temporary: &Path) -> bool {
+    let beside = temporary.file_name().map(|name| from.path.with_file_name(name));
+    !from.shares_file_system(to)
+        && from.path.file_name() == to.path.file_name()
+        && beside.is_some_and(|path| from.lstat_at(&path).is_ok())
 }

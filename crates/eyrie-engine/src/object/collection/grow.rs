@@ -83,8 +83,8 @@ pub fn make_room<'v>(
 
 /// Splits the next bucket if one transaction will insert `entries` entries, and the collection has fewer than
 /// one bucket for [`MANY`] of them. Returns true if the caller must call again, with the present root.
-/// Returns false if the collection has enough buckets, or if the volume has no space for more. The caller
-/// holds the locks of all shards. `publish` is that of [`make_room`].
+/// Returns false if the collection has enough buckets, or if the volume has no space for more. The root may
+/// be new in both cases. The caller holds the locks of all shards. `publish` is that of [`make_room`].
 ///
 /// [`make_room`] looks at the pages as they are before the transaction. Without this function, all entries of
 /// a large batch could therefore go into few buckets. Each insert, and each later look-up, would then have to
@@ -106,8 +106,8 @@ pub fn make_room_for_many<'v>(
 }
 
 /// Splits the next bucket. First makes the table larger if necessary. `root` becomes the present root.
-/// Returns false if the volume has no space. This is no error, because growth is only an optimisation:
-/// without growth, an insert may have to add a further page to its bucket.
+/// Returns false if the volume has no space for the split. This is no error, because growth is only an
+/// optimisation: without growth, an insert may have to add a further page to its bucket.
 fn grow<'v>(
     volume: &'v Volume,
     root: &mut Pointer,
