@@ -353,7 +353,7 @@ fn regression_link_does_not_replace_its_target() {
     for base in ["vol:/all/", "./"] {
         let [link, file, second] = ["link", "file", "second"].map(|name| format!("{base}{name}"));
         sandbox.fail(1, &[&link, "is a link to"], ["mv", &link, &file]);
-        // It may replace another name of the file.
+        // The link may replace another name of the file.
         sandbox.succeed(["cp", &link, &second]);
         sandbox.fail(1, &[&link, "is a link to"], ["cp", &link, &file]);
         sandbox.fail(1, &[&link, "is a link to"], ["mv", &link, &file]);

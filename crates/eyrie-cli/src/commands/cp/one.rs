@@ -203,9 +203,9 @@ fn copy_and_rename(from: &Endpoint, to: &Endpoint, temporary: &Path, copying: Co
 }
 
 /// Returns true if `from` and `to` are one name of one file, and one end reaches it through a mount of the
-/// served volume. A move would copy the file over itself, and then remove it. Inode numbers and times cannot
-/// show this, because a copy of a whole volume has the same ones. But the new file `temporary`, which is
-/// beside `to`, is also beside `from` only if both ends are in one directory.
+/// served volume. Without this check, a move would copy the file over itself, and then remove it. Inode
+/// numbers and times cannot show this, because a copy of a whole volume has the same ones. But the new file
+/// `temporary`, which is beside `to`, is also beside `from` only if both ends are in one directory.
 fn is_seen_twice(from: &Endpoint, to: &Endpoint, temporary: &Path) -> bool {
     let beside = temporary.file_name().map(|name| from.path.with_file_name(name));
     !from.shares_file_system(to)
