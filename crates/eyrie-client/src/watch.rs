@@ -7,6 +7,7 @@ use eyrie_engine::{Notice, Result, Watcher};
 use eyrie_medium::Fault;
 use eyrie_medium::sync::lock;
 
+use crate::channel::ServiceRequest;
 use crate::client::Client;
 use crate::protocol::ServiceCall;
 use crate::session::NoticeWaits;
@@ -133,8 +134,11 @@ impl Client {
             return;
         }
         lock(&self.notice_waits().losses).remove(&watcher.id());
-        // An error is ignored, because a session that has ended has no watchers.
-        let _ = self.call(ServiceCall::Unwatch, 0, watcher.id(), &[]);
-        lock(&self.session.load().watched).retain(|&id| id != watcher.id());
+        // The present session has the watcher, even if the caller's pin belongs to an earlier one. An error
+        // is ignored, because a session that has ended has no watchers.
+        let session = self.session.load();
+        let request = ServiceRequest { call: ServiceCall::Unwatch, id: 0, number: watcher.id(), data: &[] };
+        let _ = session.channel.call(&request);
+        lock(&session.watched).retain(|&id| id != watcher.id());
     }
 }

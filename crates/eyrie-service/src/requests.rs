@@ -186,9 +186,10 @@ impl Requests {
         if !is_ready && waits.entries {
             return Answered::Full;
         }
-        let done = if !is_ready {
+        let done = if !is_ready && call != Some(ServiceCall::Space) {
             // A logged change still waits for storage. The pin of this client may hold this storage back, so
-            // the client repeats the call under another pin.
+            // the client repeats the call under another pin. A client that asks for the space repeats no
+            // call, so it gets the space without the waiting change.
             Err(Error::Stale)
         } else if has_room {
             self.handle(engine, who, joined, lane, &request)

@@ -270,7 +270,10 @@ impl Session {
         if let Some(joined) = self.joined {
             engine.lock_table().end_session(joined.key.raw());
             engine.remove_claims(&joined.claims);
-            for &id in &*lock(&joined.reserved) {
+            // In this order, each page of a disk with headers is read only once, even if memory is short.
+            let mut reserved: Vec<_> = lock(&joined.reserved).iter().copied().collect();
+            reserved.sort_unstable();
+            for id in reserved {
                 engine.reset_reserved(id);
                 engine.unreserve(id);
             }

@@ -369,16 +369,19 @@ fn fill(source: &eyrie_engine::Volume, engine: Scm, place: &Path) -> Result<Salv
 /// one, so that everybody who could open the old volume can open the new one. A failure is ignored: only root
 /// can give a file to another user.
 fn keep_owners(old: &Path, made: &Path) {
-    // The paths may lead through a directory of another user. Therefore no symbolic link is followed, and the
+    // The paths may lead through a directory of another user, who may replace the new directory. Therefore no
+    // symbolic link is followed, no file with a second name is changed, no pipe is waited for, and the
     // directory stays private until its files are done.
     let open = |directory: &dyn AsFd, name: &Path, flags: OFlags| {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         openat(directory.as_fd(), name, flags, Mode::empty()).map(File::from)
     };
     let Ok(directory) = open(&CWD, made, OFlags::DIRECTORY) else { return };
     for entry in fs::read_dir(made).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        if let Ok(file) = open(&directory, Path::new(&name), OFlags::empty()) {
+        if let Ok(file) = open(&directory, Path::new(&name), OFlags::empty())
+            && file.metadata().is_ok_and(|found| found.nlink() == 1)
+        {
             // A copy of a volume may lack the lock file.
             let found = fs::symlink_metadata(old.join(&name));
             keep_owner(found.or_else(|_| fs::symlink_metadata(segment_path(old))), &file);
@@ -459,6 +462,25 @@ mod tests {
             assert!(!is_root || (found.uid(), found.gid()) == (4711, 4712), "{}", file.display());
         }
         Volume::open(&path).expect("a volume").close().expect("sound");
+    }
+
+    /// Another user has put a file of this process into the directory of the new volume.
+    #[test]
+    fn file_with_a_second_name_keeps_its_permission_bits() {
+        let place = tempfile::tempdir().expect("a directory");
+        let [old, made, other] = ["old", "made", "other"].map(|name| place.path().join(name));
+        for (directory, mode) in [(&old, 0o640), (&made, 0o600)] {
+            fs::create_dir(directory).expect("room");
+            for name in ["one", "two"] {
+                fs::write(directory.join(name), "").expect("room");
+                let permissions = fs::Permissions::from_mode(mode);
+                fs::set_permissions(directory.join(name), permissions).expect("mine");
+            }
+        }
+        fs::hard_link(made.join("two"), &other).expect("one file system");
+        keep_owners(&old, &made);
+        let modes = [made.join("one"), other].map(|path| fs::metadata(path).expect("there").mode() & 0o7777);
+        assert_eq!(modes, [0o640, 0o600]);
     }
 
     #[test]

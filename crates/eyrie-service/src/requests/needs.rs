@@ -13,7 +13,7 @@ use crate::session::Joined;
 
 /// True if logged changes must be applied before a request.
 pub fn needs_applied_log(engine: &Scm, joined: &Joined, call: ServiceCall) -> bool {
-    use ServiceCall::{BringPages, EndWait, Notices, Reserve, Unreserve, Unwatch};
+    use ServiceCall::{BringPages, EndLocks, EndWait, Notices, Outcome, Reserve, Unreserve, Unwatch};
     match call {
         // An id stays reserved until the entry of its new object is applied. Ids also need storage, which may
         // be promised to entries. If ids or storage may run short, the log is applied first.
@@ -21,8 +21,10 @@ pub fn needs_applied_log(engine: &Scm, joined: &Joined, call: ServiceCall) -> bo
             let count = lock(&joined.reserved).len();
             count + MOST_IDS as usize > MOST_UNAPPLIED || !has_room_for_ids(engine)
         }
-        // The answers do not depend on the changes of other sessions, and these sessions see no effect.
-        BringPages | EndWait | Notices | Unreserve | Unwatch => false,
+        // The answers do not depend on logged changes. So none of these requests may fail with `Stale` while
+        // an entry waits for storage. After `Outcome`, the client would make an Op again that is made
+        // already. After `EndLocks`, the locks would stay.
+        BringPages | EndLocks | EndWait | Notices | Outcome | Unreserve | Unwatch => false,
         _ => true,
     }
 }
@@ -68,13 +70,8 @@ pub fn may_find_storage(engine: &Scm, call: Option<ServiceCall>, request: &[u8])
 
 /// True for a request about one object, whose id it names.
 pub fn has_one_object(call: ServiceCall) -> bool {
-    use ServiceCall::{
-        ApplyLogs, Attributes, Closed, EndLocks, FindLock, IsOrphan, Seal, TryLock, Version, WaitFor,
-    };
-    matches!(
-        call,
-        ApplyLogs | Attributes | Closed | EndLocks | FindLock | IsOrphan | Seal | TryLock | Version | WaitFor
-    )
+    use ServiceCall::{ApplyLogs, Attributes, Closed, FindLock, IsOrphan, Seal, TryLock, Version, WaitFor};
+    matches!(call, ApplyLogs | Attributes | Closed | FindLock | IsOrphan | Seal | TryLock | Version | WaitFor)
 }
 
 /// True for a request about the volume as a whole that changes no object.

@@ -123,6 +123,33 @@ fn watcher_above_the_limit_hears_that_it_misses_changes() {
     served.stop();
 }
 
+/// A thread ends the watchers of a session under a pin of an earlier session.
+#[test]
+fn watchers_that_end_under_an_old_pin_make_room_for_others() {
+    let (mut served, [files, other]) = Served::with_clients(64 << 20);
+    let watch = || files.nodes().watching(10);
+    let watching: Vec<_> = (0..MOST_WATCHERS).map(|_| watch()).collect();
+    let pin = files.pin();
+    assert_eq!(files.engine().lookup(files.engine().root(), b"egg").unwrap(), None);
+    served.end();
+    served.start();
+    std::thread::scope(|scope| {
+        // Only the pin of this test's thread is an old one.
+        let joining = scope.spawn(|| {
+            files.metadata("/").unwrap();
+            watching.iter().for_each(take_all);
+        });
+        joining.join().unwrap();
+    });
+    watching.iter().for_each(Nodes::stop_notices);
+    drop(pin);
+    let nodes = watch();
+    other.create_dir("/new").unwrap();
+    assert_eq!(next_entry(&nodes), (b"new".to_vec(), true));
+    drop((nodes, watching, files, other));
+    served.stop();
+}
+
 /// The next service may give the id of a removed file to a new one.
 #[test]
 fn node_of_a_removed_file_is_stale_with_the_next_service() {
