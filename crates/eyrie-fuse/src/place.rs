@@ -49,6 +49,11 @@ impl MountPlace {
         points
     }
 
+    /// True if a file system, whichever it is, may be mounted at the path at which this one was mounted.
+    pub(crate) fn is_mount_point(&self) -> bool {
+        std::fs::read(TABLE).map_or(true, |table| MountLine::all(&table).any(|line| line.point == self.path))
+    }
+
     /// Returns the file of the kernel that ends the connection.
     pub(crate) fn abort_path(&self) -> String {
         format!("/sys/fs/fuse/connections/{}/abort", self.connection)

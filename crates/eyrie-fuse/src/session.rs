@@ -341,13 +341,14 @@ impl Mount {
     }
 
     /// Waits for the end of a session. A session that ended with an error may still be mounted, so this
-    /// function then ends the mount. The drop of a session that is connected unmounts once more, whatever is
-    /// mounted at its path. So this function does not drop such a session, and leaks its descriptor.
+    /// function then ends the mount. The drop of a session unmounts once more, whatever is mounted at its
+    /// path. So if anything is mounted there now, this function does not drop the session, and leaks its
+    /// descriptor.
     fn join(&self, mut session: BackgroundSession) -> io::Result<()> {
         let Ok(nothing) = std::thread::Builder::new().spawn(|| Ok(())) else { return session.join() };
         let ended = std::mem::replace(&mut session.guard, nothing).join();
         self.unmounter().end();
-        if is_connected(&self.device) {
+        if self.place.is_mount_point() {
             std::mem::forget(session);
         }
         ended.map_err(|_panic| io::Error::other("a thread of the session panicked"))?
