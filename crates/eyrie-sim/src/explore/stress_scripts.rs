@@ -429,14 +429,6 @@ pub fn larger_than_journals() -> Vec<Script> {
         batch.add(many_puts(round + 7));
         batch.sync();
         scripts.push(batch.script());
-        // Records of equal size use the same pages. So a page that was not written has the bytes of the
-        // earlier record there, which form possible entries.
-        let mut again = Calls::default();
-        for seed in [round, round + 10] {
-            again.add(format!("write /given 4096 {} {seed}", (60 << 10) * round / 2 + 77 * 1024));
-            again.sync();
-        }
-        scripts.push(again.script());
     }
     scripts
 }
