@@ -39,6 +39,10 @@ const WORTH_SPLITTING: u32 = CAPACITY / 4;
 /// Maximum number of new entries for each bucket that one transaction inserts without growth. Together with
 /// the earlier entries of a bucket, they take about three pages.
 const MANY: u64 = 2 * CAPACITY as u64;
+/// Number of new entries that one transaction inserts without growth, however few buckets there are. In one
+/// bucket they take some forty pages. Each split is a transaction of its own, so a smaller batch would take
+/// longer with growth.
+const NOT_MANY: u64 = 1024;
 /// Number of buckets between two announcements of the next segment. Each announcement provisions 256 KiB of
 /// the next segment, that is, 8 KiB for each bucket since the previous announcement. The next segment has at
 /// most twice as many buckets as the present one, so it needs at most 4 KiB for each bucket of the present
@@ -81,10 +85,11 @@ pub fn make_room<'v>(
     Ok(Some(root))
 }
 
-/// Splits the next bucket if one transaction will insert `entries` entries, and the collection has fewer than
-/// one bucket for [`MANY`] of them. Returns true if the caller must call again, with the present root.
-/// Returns false if the collection has enough buckets, or if the volume has no space for more. The root may
-/// be new in both cases. The caller holds the locks of all shards. `publish` is that of [`make_room`].
+/// Splits the next bucket if one transaction will insert `entries` entries, more than [`NOT_MANY`], and the
+/// collection has fewer than one bucket for [`MANY`] of them. Returns true if the caller must call again, with
+/// the present root. Returns false if the collection has enough buckets, or if the volume has no space for
+/// more. The root may be new in both cases. The caller holds the locks of all shards. `publish` is that of
+/// [`make_room`].
 ///
 /// [`make_room`] looks at the pages as they are before the transaction. Without this function, all entries of
 /// a large batch could therefore go into few buckets. Each insert, and each later look-up, would then have to
@@ -98,7 +103,7 @@ pub fn make_room_for_many<'v>(
     entries: u64,
     publish: impl FnOnce(&mut Transaction<'v>, Pointer) -> Result<()>,
 ) -> Result<bool> {
-    if entries <= MANY {
+    if entries <= NOT_MANY {
         return Ok(false);
     }
     let buckets = Table::open(volume.medium(), root)?.buckets()?;
