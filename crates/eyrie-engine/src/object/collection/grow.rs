@@ -86,10 +86,10 @@ pub fn make_room<'v>(
 }
 
 /// Splits the next bucket if one transaction will insert `entries` entries, more than [`NOT_MANY`], and the
-/// collection has fewer than one bucket for [`MANY`] of them. Returns true if the caller must call again, with
-/// the present root. Returns false if the collection has enough buckets, or if the volume has no space for
-/// more. The root may be new in both cases. The caller holds the locks of all shards. `publish` is that of
-/// [`make_room`].
+/// collection has fewer than one bucket for [`MANY`] of them. Returns true if the caller must call again,
+/// with the present root. Returns false if the collection has enough buckets, or if the volume has no space
+/// for more. The root may be new in both cases. The caller holds the locks of all shards. `publish` is that
+/// of [`make_room`].
 ///
 /// [`make_room`] looks at the pages as they are before the transaction. Without this function, all entries of
 /// a large batch could therefore go into few buckets. Each insert, and each later look-up, would then have to
